@@ -53,8 +53,6 @@ _chunk_size = click.option(
     help="Rows per call; bounds the memory.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, too.")
-# Options that are made smaller for few rows unless they are given.
-_SIZES = ("num_inducing", "num_orthogonal")
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
@@ -227,15 +225,13 @@ def bench(arguments: tuple[str, ...]) -> None:
 
 def _load(config: RunConfig) -> tuple[RunConfig, Any]:
     """The run, with fewer inducing points for a short table unless they are given, and its data."""
-    from gpflow_sparse.recipes.rows import num_distinct
+    from gpflow_sparse.recipes.rows import sized
     from gpflow_sparse.runs import rows
 
     phase(f"reading {config.data}")
     dataset = rows.load_data(config)
-    if config.recipe.is_choice or any(map(is_chosen, _SIZES)):
-        return config, dataset
-    X = dataset.train[0]
-    return config.with_recipe(config.recipe.shrunk_to(num_distinct(X), len(X))), dataset
+    chosen = filter(is_chosen, config.recipe.own_options())
+    return config.with_recipe(sized(config.recipe, dataset.train[0], chosen)), dataset
 
 
 def _can_plot() -> bool:

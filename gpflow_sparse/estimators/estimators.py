@@ -80,9 +80,11 @@ class SparseGPEstimator(BaseEstimator):
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
         self.encoder_ = TableEncoder().fit(X)
         inputs = self.encoder_.transform(X)
-        standard = num_classes is None and is_standardized(self.likelihood)
         options = dict(self.method_options or {})
-        transform = options.pop("transform", "none")
+        transform, likelihood = options.pop("transform", "none"), self.likelihood
+        if likelihood is None:
+            likelihood = options.get("likelihood")
+        standard = num_classes is None and is_standardized(likelihood)
         standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
@@ -97,7 +99,7 @@ class SparseGPEstimator(BaseEstimator):
         )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"seed": seed} | options
-        task = Task(dataset, self.kernel, self.likelihood, options)
+        task = Task(dataset, self.kernel, likelihood, options)
         seconds, report = self.time_budget, print if self.verbose else lambda line: None
         start = getattr(self, "model_", None) if self.warm_start else None
         choice, self.model_ = fit_task(task, self.method, seconds, report, start)

@@ -29,7 +29,10 @@ class Terms(NamedTuple):
     variance: tf.Tensor
     """``[n, P]``, with the residual process at its prior."""
     kl: tf.Tensor
-    """KL divergence of the inducing variables to their prior, a scalar."""
+    """
+    What is subtracted for q, a scalar: the KL divergence of the inducing variables to their prior;
+    for SWSGP its weighted KL terms.
+    """
     residual: tf.Tensor | None = None
     """Variances of the residual process ``[n, P]``; None for a posterior that has no such."""
 

@@ -100,7 +100,8 @@ Train {title} on arrays: {idea}.
     are for a mean near 0 and a variance near 1, see :class:`gpflow_sparse.Standardizer`. For
     classes labels 0 to C - 1, [N, 1].
 :param num_classes: C; None for regression.
-:param kernel: copied, its values are the start; None for the option of that name.
+:param kernel: a GPflow kernel, which is copied and whose values are the start; or a name, see
+    below.
 :param likelihood: a GPflow likelihood or the name of one; None for the usual one.
 :param seconds: time after which no training step begins; None for the number of steps.
 :param report: called with lines of progress.

@@ -18,6 +18,12 @@ MIN_ROWS = 8000
 _FRACTION, _MAX_ROWS = 0.05, 1000
 
 
+def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether a model of these training rows is calibrated."""
+    wanted = dataset.num_classes is None and recipe.can_calibrate
+    return wanted and dataset.num_train >= MIN_ROWS
+
+
 def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
     """
     The rows to train on, and those to calibrate on.
@@ -27,8 +33,7 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
         recipe does not calibrate.
     """
     X, Y = dataset.train
-    wanted = dataset.num_classes is None and recipe.can_calibrate
-    if dataset.num_train < MIN_ROWS or not wanted:
+    if not will_calibrate(recipe, dataset):
         return dataset.train, None
     if dataset.shards is not None:
         return dataset.train, dataset.held_out
@@ -48,7 +53,7 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
     def score(model: Any) -> float:
         found = float(np.mean(model.predict_log_density(held_out)))
         gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
-        if recipe.calibrate and num_rows >= MIN_ROWS and gaussian and np.isfinite(found):
+        if recipe.can_calibrate and num_rows >= MIN_ROWS and gaussian and np.isfinite(found):
             found += calibration_improvement(model, held_out)
         return found
 

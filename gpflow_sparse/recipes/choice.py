@@ -16,13 +16,13 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
-from gpflow_sparse.recipes.calibration import calibrate, split_rows
+from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
 from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
-from gpflow_sparse.recipes.rows import Pair, num_distinct, shuffled
+from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, name_of
-from gpflow_sparse.recipes.task import Task, candidates
+from gpflow_sparse.recipes.task import Task, candidates, method_of
 from gpflow_sparse.training.calibration import calibration_improvement
 from gpflow_sparse.validation import checks
 
@@ -92,6 +92,7 @@ def choose(
     require_outputs(task.dataset, task.likelihood)
     if method != AUTO:
         return Choice(_asked_for(method, task), f"{method} was asked for.")
+    recipe_of(AUTO, **task.options)  # refuses options that no method has
     names = candidates(task)
     if len(names) == 1:
         return _only_choice(task, names[0], seconds)
@@ -268,11 +269,7 @@ def _asked_for(method: str, task: Task) -> Recipe:
     kind = kind_of(method)
     if kind.for_classes and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
-    recipe = recipe_of(method, **task.options)
-    if {"num_inducing", "num_orthogonal"} & set(task.options):
-        return recipe
-    X = task.dataset.train[0]
-    return recipe.shrunk_to(num_distinct(X), len(X))
+    return task.sized(recipe_of(method, **task.options))
 
 
 class _Race:
@@ -313,7 +310,7 @@ class _Race:
         built: dict[str, Candidate] = {}
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
-            trained = [name for name in names if self.task.recipe(name).is_trained]
+            trained = [name for name in names if kind_of(method_of(name)).is_trained]
             for name in trained if number else names:
                 least = 0.0 if name in built else _STARTS_LEFT * longest
                 if built and self.seconds_left < least:
@@ -361,7 +358,7 @@ class _Race:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
         nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
-        if split_rows(candidate.recipe, self.task.dataset)[1] is not None:
+        if will_calibrate(candidate.recipe, self.task.dataset):
             nlpd -= calibration_improvement(candidate.model, self.held_out)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
@@ -396,7 +393,7 @@ def train_arrays(
     rows: Pair,
     *,
     num_classes: int | None = None,
-    kernel: gpflow.kernels.Kernel | None = None,
+    kernel: gpflow.kernels.Kernel | str | None = None,
     likelihood: Any = None,
     seconds: float | None = None,
     report: Callable[[str], Any] = lambda line: None,
@@ -410,6 +407,10 @@ def train_arrays(
     :param num_classes: None for regression.
     :raises ValueError: for rows or options that the method does not take.
     """
+    if isinstance(kernel, str):
+        options, kernel = {**options, "kernel": kernel}, None
+    if seconds is None and "minutes" in options:
+        seconds = 60.0 * options.pop("minutes")
     X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data(rows))
     if num_classes is None and is_standardized(likelihood):
         _warn_of_units(Y)

@@ -1,5 +1,6 @@
 """Training rows: which are distinct, which are held out, and which are inducing points."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from gpflow_sparse.numerics.row_table import group_rows
 Pair = tuple[np.ndarray, np.ndarray]
 """Inputs [N, D] and outputs [N, P]."""
 
+EXACT_SUBSET = 1000
+"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
 # Least number of rows of which some validate training, and most rows that do.
 _MIN_ROWS, _MAX_VALIDATION = 500, 2000
 
@@ -17,6 +20,18 @@ _MIN_ROWS, _MAX_VALIDATION = 500, 2000
 def num_distinct(X: np.ndarray) -> int:
     """Number of distinct rows."""
     return len(group_rows(X).first)
+
+
+def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
+    """
+    A recipe with fewer inducing points for a short table, unless their number was chosen.
+
+    :param X: training inputs [N, D].
+    :param chosen: names of the options that a user gave.
+    """
+    if {"num_inducing", "num_orthogonal"} & set(chosen) or not hasattr(recipe, "num_inducing"):
+        return recipe
+    return recipe.shrunk_to(num_distinct(X), len(X))
 
 
 def shuffled(num_rows: int, seed: int) -> np.ndarray:

@@ -13,9 +13,8 @@ import numpy as np
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import product_of
-from gpflow_sparse.recipes.methods.exact import EXACT_SUBSET
 from gpflow_sparse.recipes.observations import is_standardized
-from gpflow_sparse.recipes.rows import num_distinct
+from gpflow_sparse.recipes.rows import EXACT_SUBSET, num_distinct
 
 KERNELS = {
     "matern52": gpflow.kernels.Matern52,

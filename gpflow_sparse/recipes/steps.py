@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -43,16 +43,22 @@ def fit_steps(recipe: Any, model: Any, rows: Any, until: float, options: dict[st
     :param options: further arguments of :func:`gpflow_sparse.training.fit`.
     """
     if hasattr(rows, "batches"):
-        return _fit_files(recipe, model, rows, options)
+        model.num_data = rows.num_rows  # it was built from a sample
+        try:
+            arguments = _arguments(recipe, model, rows, rows.num_rows)
+            return gs.training.fit(model, **arguments, **options)
+        finally:
+            recipe.after_files(model, rows)
     begin = time.perf_counter()
     with recipe.closed_forms(model, rows, until) as plan:
         recipe, end = _within(recipe, begin, until, plan), until - plan.closing
         given: list[Any] = [*options.get("callbacks", ()), *plan.callbacks]
         options["callbacks"] = [*given, lambda state: time.perf_counter() > end]
-        return gs.training.fit(model, **_arguments(recipe, model, plan.rows), **options)
+        arguments = _arguments(recipe, model, plan.rows, len(plan.rows[0]))
+        return gs.training.fit(model, **arguments, **options)
 
 
-def _arguments(recipe: Any, model: Any, rows: Pair) -> dict[str, Any]:
+def _arguments(recipe: Any, model: Any, rows: Any, num_rows: int) -> dict[str, Any]:
     """Arguments of ``training.fit``; models that hold their data take all of it in each step."""
     from gpflow.models import InternalDataTrainingLossMixin
 
@@ -66,28 +72,9 @@ def _arguments(recipe: Any, model: Any, rows: Pair) -> dict[str, Any]:
         return given
     return given | {
         "data": rows,
-        "batch_size": min(recipe.batch_size, len(rows[0])),
+        "batch_size": min(recipe.batch_size, num_rows),
         "natural_gradients": getattr(recipe, "natural_gradients", False),
     }
-
-
-def _fit_files(recipe: Any, model: Any, rows: Any, options: dict[str, Any]) -> Any:
-    """Train on minibatches of rows in files; then read them once more where the method does so."""
-    model.num_data = rows.num_rows  # it was built from a sample
-    try:
-        return gs.training.fit(
-            model,
-            rows,
-            optimizer=recipe.optimizer(),
-            num_steps=recipe.num_steps,
-            batch_size=min(recipe.batch_size, rows.num_rows),
-            natural_gradients=getattr(recipe, "natural_gradients", False),
-            precision=getattr(recipe, "precision", "full"),
-            seed=recipe.seed,
-            **options,
-        )
-    finally:
-        recipe.after_files(model, rows)
 
 
 def _within(recipe: Any, begin: float, until: float, plan: Plan) -> Any:
@@ -102,16 +89,6 @@ def _within(recipe: Any, begin: float, until: float, plan: Plan) -> Any:
 def evaluation_interval(num_steps: int) -> int:
     """Steps between two evaluations on validation rows."""
     return max(MIN_BETWEEN, num_steps // NUM_EVALUATIONS)
-
-
-@contextlib.contextmanager
-def best_kept(best: Any, model: Any, rows: Pair) -> Iterator[Plan]:
-    """A plan after which the model has the parameters of the best evaluation."""
-    try:
-        yield Plan([best], rows)
-    finally:
-        best.update(model)
-        best.restore(model)
 
 
 def adam(recipe: Any) -> Any:

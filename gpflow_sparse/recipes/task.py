@@ -9,7 +9,7 @@ import gpflow
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
-from gpflow_sparse.recipes.rows import Pair, num_distinct
+from gpflow_sparse.recipes.rows import Pair, sized
 
 _WITH = " with "
 
@@ -40,10 +40,15 @@ class Task:
         return self.dataset.num_classes is None and gaussian
 
     @property
+    def has_labels(self) -> bool:
+        """Whether classes are predicted."""
+        return self.dataset.num_classes is not None
+
+    @property
     def has_images(self) -> bool:
-        """Whether the rows are images, and no kernel was chosen for them."""
+        """Whether the rows are images with labels, and no kernel was chosen for them."""
         has_kernel = self.kernel is not None or "kernel" in self.options
-        return self.dataset.image_shape is not None and not has_kernel
+        return self.has_labels and self.dataset.image_shape is not None and not has_kernel
 
     @property
     def has_many_classes(self) -> bool:
@@ -74,15 +79,20 @@ class Task:
         """
         method, _, likelihood = name.partition(_WITH)
         given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
-        recipe = recipe_of(method, **read_options(method, given))
-        if {"num_inducing", "num_orthogonal"} & set(self.options):
-            return recipe
-        X = self.dataset.train[0]
-        return recipe.shrunk_to(num_distinct(X), len(X))
+        return self.sized(recipe_of(method, **read_options(method, given)))
+
+    def sized(self, recipe: Recipe) -> Recipe:
+        """A recipe with fewer inducing points for a short table, unless their number was chosen."""
+        return sized(recipe, self.dataset.train[0], self.options)
 
     def on(self, rows: Pair) -> "Task":
         """The same task with other training rows."""
         return dataclasses.replace(self, dataset=dataclasses.replace(self.dataset, train=rows))
+
+
+def method_of(name: str) -> str:
+    """The method of a candidate, see :meth:`Task.recipe`."""
+    return name.partition(_WITH)[0]
 
 
 def candidates(task: Task) -> list[str]:
@@ -90,6 +100,6 @@ def candidates(task: Task) -> list[str]:
     return [
         f"{method}{_WITH}{likelihood}" if likelihood else method
         for method, kind in RECIPES.items()
-        if not kind.suits(task)
+        if (task.is_gaussian or not kind.for_classes) and not kind.suits(task)
         for likelihood in kind.likelihoods_tried(task)
     ]

@@ -1,8 +1,10 @@
 """SWSGP: each row uses its nearest of very many inducing points.
 
-Start with ``model.py``, the objective; ``posterior.py`` has the marginals and the KL of the paper,
-``closed_form.py`` the best q for Gaussian noise, ``counts.py`` the weights of the KL,
-``site_posterior.py`` and ``cell_posterior.py`` predictions from q in closed form and joint draws.
+Start with ``model.py``, the objective, whose moments and KL terms are those of
+``inference/neighborhoods.py``; ``union.py`` has the objective of SWSGP-U, ``counts.py`` the weights
+of the KL terms, ``models/partial_updates.py`` the training step. ``posterior.py`` predicts,
+``closed_form.py`` has the best q for Gaussian noise, ``site_posterior.py`` and
+``cell_posterior.py`` predictions from q in closed form and joint draws.
 """
 
 from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior

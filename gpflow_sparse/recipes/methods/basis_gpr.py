@@ -1,5 +1,6 @@
 """Exact regression with a finite basis on tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ class BasisGPR(Recipe):
         given = {"noise_variance": likelihood.variance.numpy(), **given}
         return gs.models.BasisGPR(data, basis, **given)
 
-    def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return rounds.fit_with_basis_refresh(self, model, options)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

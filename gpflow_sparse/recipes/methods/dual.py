@@ -1,12 +1,13 @@
 """Exact regression by dual blocks on tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.methods.exact import EXACT_SUBSET
+from gpflow_sparse.recipes.rows import EXACT_SUBSET
 
 # Draws of the posterior, and elements of a block of their cosines and of covariances.
 _DRAWS, _BLOCK = 64, 62_500_000
@@ -43,7 +44,7 @@ class Dual(Recipe):
         given = {"seed": self.seed, "noise_variance": noise_variance, **given}
         return gs.models.DualGPR(data, kernel, **given)
 
-    def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         """Steps on hyperparameters, then passes over the weights, each an entry of the history."""
         from gpflow_sparse.recipes.methods.dual_solving import solve
 

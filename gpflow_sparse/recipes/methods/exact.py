@@ -1,17 +1,17 @@
 """GPflow's exact regression on tables."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe, option
+from gpflow_sparse.recipes.rows import EXACT_SUBSET
 from gpflow_sparse.recipes.untrained import evaluate_once
 
 MAX_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
-EXACT_SUBSET = 1000
-"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
 # Fraction of the time left in which hyperparameters are fitted to more rows.
 _FRACTION = 0.6
 
@@ -40,8 +40,6 @@ class Exact(Recipe):
 
     @classmethod
     def suits(cls, task: Any) -> str:
-        if not task.is_gaussian:
-            return "it is for Gaussian noise"
         if task.num_rows > MAX_ROWS:
             return f"it takes at most {MAX_ROWS} rows"
         return ""
@@ -58,7 +56,7 @@ class Exact(Recipe):
         noise_variance = likelihood.variance.numpy()
         return gpflow.models.GPR((X, Y), kernel, noise_variance=noise_variance, **given)
 
-    def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return evaluate_once(model)
 
     def more_rows(self, num_rows: int, seconds: float, start_seconds: float) -> tuple["Exact", str]:

@@ -1,5 +1,6 @@
 """Nearest-neighbor GPs on tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,6 @@ class GPnn(Recipe):
 
     @classmethod
     def suits(cls, task: Any) -> str:
-        if not task.is_gaussian:
-            return "it is for Gaussian noise"
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP of all rows"
         return ""
@@ -48,7 +47,7 @@ class GPnn(Recipe):
         given = {"num_neighbors": self.num_neighbors, "noise_variance": noise_variance, **given}
         return gs.models.NearestNeighborGP(data, kernel, **given)
 
-    def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return evaluate_once(model)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

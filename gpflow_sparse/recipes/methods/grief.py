@@ -1,5 +1,6 @@
 """GP-GRIEF on tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,6 @@ class GRIEF(Recipe):
 
     @classmethod
     def suits(cls, task: Any) -> str:
-        if not task.is_gaussian:
-            return "it is for Gaussian noise"
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP"
         if task.num_columns > _MAX_COLUMNS or task.num_rows > _MAX_ROWS:
@@ -70,7 +69,7 @@ class GRIEF(Recipe):
         }
         return gs.models.GRIEF(data, kernel, **given)
 
-    def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return rounds.fit_with_basis_refresh(self, model, options)
 
     def finish(self, model: Any) -> Any:

@@ -71,7 +71,7 @@ class QSGP(Recipe):
         self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
     ) -> Any:
         basis, X = basis or finite_basis.make_basis(self, data[0], kernel), data[0]
-        given = points.variational(likelihood, data, **sampled(self), **given)
+        given = points.variational(likelihood, data, **{**sampled(self), **given})
         is_whole = self.basis == "dictionary" and basis.num_basis == len(X)
         if is_whole and type(likelihood).__name__ == "Gaussian":
             given = {"augmentation": X, **given}  # else there is no variance far from the rows

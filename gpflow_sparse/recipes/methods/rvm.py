@@ -53,7 +53,7 @@ class RVM(Recipe):
         centers = random_rows(data[0], self.num_basis, self.seed)
         most = len(centers) + 1 - (self.num_dense_columns or 0)
         size = min(self.basis_batch_size, most)
-        given = points.variational(likelihood, data, **qsgp.sampled(self), **given)
+        given = points.variational(likelihood, data, **{**qsgp.sampled(self), **given})
         return gs.models.RVM(centers, kernel, likelihood, basis_batch_size=size, **given)
 
     def optimizer(self) -> Any:

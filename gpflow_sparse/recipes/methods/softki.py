@@ -38,8 +38,6 @@ class SoftKI(Recipe):
 
     @classmethod
     def suits(cls, task: Any) -> str:
-        if not task.is_gaussian:
-            return "it is for Gaussian noise"
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP"
         return ""

@@ -36,5 +36,5 @@ class SVGP(Recipe):
         import gpflow
 
         (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
-        given = points.variational(likelihood, data, whiten=self.whiten, **given)
+        given = points.variational(likelihood, data, **{"whiten": self.whiten, **given})
         return gpflow.models.SVGP(kernel, likelihood, Z, **given)
