@@ -318,7 +318,7 @@ FORGERIES = {
             objective=("x", " must be one of"),
             num_probes=(0, " must be"),
         ),
-        (attribute("SoftKI", "num_latent_gps", 2), WEIGHTS),
+        (attribute("SoftKI", "num_latent_gps", 3), "num_latent_gps=3"),
     ],
     "battery.swsgp": [
         (attribute("NeighborInducingPoints", "num_neighbors", 99), "num_neighbors"),
@@ -329,7 +329,7 @@ FORGERIES = {
             union=(99, ""),
             inducing_variable=(None, ""),
         ),
-        (attribute("SWSGP", "num_latent_gps", 2), "q_mu"),
+        (attribute("SWSGP", "num_latent_gps", 3), "num_latent_gps=3"),
         *(
             (numbers("SWSGP", name, lambda v: v[:-1]), name)
             for name in ("q_mu", "q_log_scale", "counts")

@@ -77,10 +77,11 @@ def test_copies_are_equal_and_train_on(name, tmp_path):
     tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=other).read(str(tmp_path / "checkpoint")).assert_consumed()
     copies = (other, gpflow.utilities.deepcopy(model), pickle.loads(pickle.dumps(model)))
-    frozen = gpflow.utilities.freeze(model)
-    expected = outcome(model)[len(model.variables) :]
-    for got, wanted in zip(outcome(frozen)[len(frozen.variables) :], expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+    if not isinstance(model, gs.models.SoftKI):  # whose noise is a parameter
+        frozen = gpflow.utilities.freeze(model)
+        expected = outcome(model)[len(model.variables) :]
+        for got, wanted in zip(outcome(frozen)[len(frozen.variables) :], expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
     for copy in copies:
         assert_same(copy, model)
     trained(model)
