@@ -44,7 +44,7 @@ class Hybrid(FiniteBasis):
         :param Z: inducing points ``[k, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
         :param num_features: number of random features, even.
         :param orthogonal: see :class:`~gpflow_sparse.bases.RandomFourier`.
-        :param seed: of the frequencies, from 0 to 2^32 - 1.
+        :param seed: seed of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, points that do not fit it, an odd number of
             features, or a bad seed or flag.
         """

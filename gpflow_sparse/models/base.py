@@ -354,7 +354,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             )
 
     def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
-        """The part of the bound that is a sum over rows, for those of a batch."""
+        """The part of the bound that is a sum over rows, for the rows of a batch."""
         if self.bound == "standard":
             (X, Y), (mean, variance, *_) = data, terms
             return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, variance, Y))

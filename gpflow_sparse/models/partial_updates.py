@@ -34,7 +34,7 @@ class RowUpdate(NamedTuple):
     def gradients(
         self, dense_variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor], Gradients]:
-        """The loss, its gradients at the rows, and those of the small variables that have one."""
+        """The loss, its gradients at the rows, and for dense variables that have one."""
         values = [tf.gather(variable, indices) for variable, indices in self.row_indices]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *dense_variables])

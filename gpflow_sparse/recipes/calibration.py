@@ -80,7 +80,7 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
     intervals = "" if found.scores is None else ", and intervals are conformal"
     noise = ""
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-        noise = f", that of the noise by {found.noise:.3g}"
+        noise = f", the variance of the noise by {found.noise:.3g}"
     return (
         f"Calibrated on {found.num_rows} held-out rows: the variance of the function is multiplied "
         f"by {found.function:.3g}{noise}{intervals}."

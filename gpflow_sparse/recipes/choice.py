@@ -63,7 +63,7 @@ class Choice(NamedTuple):
     start: GPModel | None = None
     """The trained candidate; None if there was only one."""
     is_timed: bool = False
-    """Whether the number of steps is that of the time left."""
+    """Whether the number of steps was chosen by the time left."""
     interrupted: bool = False
     """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
 

@@ -166,7 +166,7 @@ def takers(name: str) -> list[str]:
 
 
 def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some options that a method has."""
+    """The given options that a method has."""
     return {name: value for name, value in options.items() if method in takers(name)}
 
 

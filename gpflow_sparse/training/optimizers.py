@@ -195,9 +195,9 @@ class NaturalGradients:
 
     Unlike ``gpflow.optimizers.NaturalGradient`` it takes pairs of different sizes in one call, from
     one evaluation of the loss, and a ``q_sqrt`` with negative entries on its diagonal, as L-BFGS
-    may leave it. On other pairs the two take the same step. For GPflow's models and those of this
-    package with full covariances; formulas and cost are in :func:`natural_step`.
-    The pairs are updated whether or not they are set trainable.
+    may leave it. On other pairs the two take the same step. For models of GPflow and of this
+    package with full covariances; formulas and cost are in :func:`natural_step`. The pairs are
+    updated whether or not they are set trainable.
     """
 
     def __init__(self, gamma: float = 0.1) -> None:
@@ -212,8 +212,8 @@ class NaturalGradients:
         Take one step, eagerly or inside ``tf.function``.
 
         :param loss_closure: such as ``model.training_loss_closure(data)``.
-        :param model_or_pairs: a model, all of whose pairs are updated (of ``DeepGP``, those of the
-            last layer); or a list of parameters ``(q_mu [M, P], q_sqrt [P, M, M])``, such as
+        :param model_or_pairs: a model, all of whose pairs are updated (for ``DeepGP``, the pairs of
+            the last layer); or a list of parameters ``(q_mu [M, P], q_sqrt [P, M, M])``, such as
             ``model.variational_parameters``.
         :raises ValueError: for a model without full covariances, for values that are not pairs,
             and for a loss that does not depend on the pairs.

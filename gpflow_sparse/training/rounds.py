@@ -58,9 +58,9 @@ def fit_with_basis_refresh(
     :return: the objective and the seconds since the start at the end of every round;
         ``stopped_early`` if it converged before the last round.
     :raises ValueError: for a model of another kind.
-    :raises TrainingError: if the objective is not finite at the start of a round; the parameters
-        are those of the best round so far. A failure within a round ends that round at the best
-        point that it evaluated.
+    :raises TrainingError: if the objective is not finite at the start of a round; the model then
+        has the parameters of the best round so far. A failure within a round ends that round at the
+        best point that it evaluated.
     """
     if not isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
         raise ValueError(

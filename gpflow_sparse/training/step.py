@@ -65,7 +65,7 @@ def compile_step(
     finite.
 
     Parameters and optimizer change only if ``move`` is true and the loss, all gradients and all
-    natural steps are finite. ``seed``, two integers, is that of the draws of the model.
+    natural steps are finite. ``seed``, two integers, seeds the model's random draws.
 
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
     :param scale: fraction of each step that is taken, by the optimizer and in q.

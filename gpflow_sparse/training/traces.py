@@ -66,7 +66,7 @@ class SharedStep:
     ) -> None:
         """
         :param step: a ``tf.function`` whose arguments are tensors.
-        :param variables: those of the model, and slots of the optimizer, by names.
+        :param variables: variables of the model and slots of the optimizer, by names.
         :param key: called when the step is, just before it would be traced; see :func:`key_of`.
         """
         self._step, self._key = step, key
@@ -81,7 +81,7 @@ class SharedStep:
             return function._call_flat(list(inputs), self._handles)
 
     def get_concrete_function(self, *inputs: tf.Tensor) -> Any:
-        """The traced step, which may be that of another model."""
+        """The traced step, which may be the trace of another model."""
         if self._concrete is None:
             self._concrete, self._handles = self._opened(inputs)
         return self._concrete

@@ -158,7 +158,7 @@ class LayerPosterior(tf.Module):
         )
         if sampling == SHARED_DRAWS:
             own, inducing = noise[..., : self.output_dim], noise[:, :1, self.output_dim :]
-            inducing = tf.repeat(inducing, noise.shape[1], axis=1)  # that of the first draw
+            inducing = tf.repeat(inducing, noise.shape[1], axis=1)  # as in the first draw
             noise = tf.concat([own, inducing], axis=-1)
         elif self.num_rows == 1 or sampling == "marginal":
             mean, var = self._moments(cache, rows)

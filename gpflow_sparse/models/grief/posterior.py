@@ -278,17 +278,17 @@ class MixturePosterior(tf.Module):
     ) -> FunctionDraws:
         """
         Functions drawn from the mixture, to be evaluated at any inputs: each is drawn from a
-        component, which is chosen by its probability. Mean and variance at each input are those of
+        component, which is chosen by its probability. Mean and variance at each input equal
         :meth:`predict_f`. Where the weights are integrated out, a component's coefficients are
         drawn from the Gaussian of their moments, as for :meth:`predict_log_density`.
 
         Time O(S p^2) for weights on rotated functions, O(S p^3) for weights on features; with a
-        residual also that of its draws, see
+        residual plus the time of its draws, see
         :func:`~gpflow_sparse.posteriors.pathwise.residual_paths`.
 
         :param num_samples: S.
         :param num_features: random Fourier features of each draw of the residual, even.
-        :param seed: as of :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
+        :param seed: as in :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
         :raises ValueError: for invalid arguments, inside ``tf.function``, and with a residual for
             kernels without random Fourier features.

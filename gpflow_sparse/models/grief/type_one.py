@@ -32,7 +32,7 @@ class LogNormal(NamedTuple):
 
     @property
     def log_mode(self) -> float:
-        """Logarithm of the mode, ``mu - sd^2``; that of the median is ``mu``."""
+        """Logarithm of the mode, ``mu - sd^2``; the logarithm of the median is ``mu``."""
         return self.mu - self.sd**2
 
 
@@ -106,8 +106,8 @@ def start_and_scales(
     Starting point of Markov chains, and the scale of every coordinate of ``x``.
 
     The start is the mode of the prior over ``(w, noise)``. The data have about as much information
-    on a weight as one observation, so its scale is that of the prior; they have information ``N P /
-    2`` on the log noise, so its scale is ``(1 / sd^2 + N P / 2)^(-1/2)``. With equal scales, steps
+    on a weight as one observation, so its scale is the prior's; they have information ``N P / 2``
+    on the log noise, so its scale is ``(1 / sd^2 + N P / 2)^(-1/2)``. With equal scales, steps
     short enough for the noise would hardly move the weights when N is large.
 
     :return: ``[C, p + 1]`` and ``[p + 1]``.

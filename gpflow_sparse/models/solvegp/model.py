@@ -86,7 +86,7 @@ class OrthogonalModel(VariationalModel):
     @property
     @abstractmethod
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+        """Shapes of the entries of ``q_mu``, and of the entries of ``q_sqrt``."""
 
     def _make_posterior(self, **options: Any) -> SparsePosterior:
         parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt
