@@ -25,7 +25,7 @@ class OrthogonalInducingVariables(InducingVariables):
     parameters grow with the sum of the squares of their sizes, not with the square of the sum.
 
     Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
-    arXiv:1910.10596v5), section 3.1; more than one orthogonal set is ours.
+    arXiv:1910.10596v5), section 3.1; more than one orthogonal set is new here.
 
     The sets are not interchangeable: swapping Z and O changes the bound. Choose them together
     (``gpflow_sparse.initialization.split_orthogonal``): a point of O close to a point of Z adds

@@ -88,7 +88,7 @@ def _long(kind: type) -> type:
 
 class _Long:
     def __iter__(self) -> Iterator[Any]:
-        """The rows, as of any variable; GPflow's ``set_trainable`` takes each for a module."""
+        """The rows, as for any variable; GPflow's ``set_trainable`` takes each for a module."""
         for row in super().__iter__():  # type: ignore[misc]
             row.variables = _NoVariables()
             yield row

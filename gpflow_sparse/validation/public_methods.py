@@ -211,7 +211,7 @@ class _Checked(NamedTuple):
 
     state: list[Any] | None
     parts: list[weakref.ref[Any]]
-    """Those in ``state``, which has their identities; once one is gone, another may have its."""
+    """The components whose ids ``state`` has; once one is gone, another may have its id."""
     input_dim: int | None
     dtype: tf.DType
     columns: set[int | None]

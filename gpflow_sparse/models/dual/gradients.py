@@ -36,7 +36,7 @@ class QuadraticForms:
         :param kernel: any kernel of one output.
         :param X: ``[N, D]``.
         :param num_columns: c.
-        :param precision: of the tiles; sums over tiles are in float64.
+        :param precision: type of the tiles; sums over tiles are in float64.
         """
         self.kernel, self.dtype = kernel, tf.as_dtype(precision)
         self.X = tf.cast(centered(kernel, X), self.dtype)

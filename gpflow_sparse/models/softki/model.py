@@ -51,9 +51,9 @@ class SoftKI(VariationalModel):
       that make it unbiased, for comparison: its gradient is noisy.
 
     **Minibatches.** The sum of ``log p(y_b)`` over batches is a composite likelihood: it drops the
-    dependence between batches, so that it is not ``log p(y)`` and its gradient is biased. A bound
-    with unbiased estimates, for any likelihood, is that of
-    :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis``.
+    dependence between batches, so that it is not ``log p(y)`` and its gradient is biased.
+    :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis`` has a bound with unbiased
+    estimates, for any likelihood.
 
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
@@ -154,8 +154,8 @@ class SoftKI(VariationalModel):
     @public_method("the log density")
     def held_out_density(self, data: tuple[Any, Any]) -> tf.Tensor:
         """
-        Mean log density of the rows that the last `training.fit` held out, given all others; the
-        posterior is then that of the others. O(N m (D + m) + m^3).
+        Mean log density of the rows that the last `training.fit` held out, given all others, which
+        are then the rows of the posterior. O(N m (D + m) + m^3).
 
         :param data: ``(X [N, D], Y [N, P])``, all rows that `training.fit` was given.
         :return: scalar, in nats.
@@ -295,7 +295,7 @@ def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
     """
     Whether both are NumPy arrays, which can be read in blocks without a copy.
 
-    :raises ValueError: for values that are not finite or too large; those of a file are checked
+    :raises ValueError: for values that are not finite or too large; values in a file are checked
         when it is read.
     """
     if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):
