@@ -305,7 +305,7 @@ def other_marks(column: Column, cells: pd.Series) -> Iterator[str]:
         if texts:
             value = numbers(pd.Series(texts[:1]), column.reading)[0]
             yield (
-                f"{len(texts)} of {len(cells)} cells of {column.name!r} have {words}, unlike those "
+                f"{len(texts)} of {len(cells)} cells of {column.name!r} have {words}, unlike cells "
                 f"of training, such as {texts[0]!r}, which is read as {value:g}."
             )
 

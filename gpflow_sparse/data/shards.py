@@ -135,9 +135,9 @@ class Shards:
     Rows of many files, which `training.fit` takes as data; made by
     :func:`gpflow_sparse.data.open_shards`.
 
-    Memory is that of a buffer of 2^21 numbers, or of a block where it is larger, whatever the
-    number of rows. A block is a row group of Parquet, a record batch of Feather, 8192 rows of .npy
-    and .csv files, or a whole .npz file.
+    Memory is a buffer of 2^21 elements, or a block where it is larger, whatever the number of rows.
+    A block is a row group of Parquet, a record batch of Feather, 8192 rows of .npy and .csv files,
+    or a whole .npz file.
 
     In training an epoch is a permutation of the blocks, and the rows of each buffer of blocks are
     permuted: rows that fit into the buffer are shuffled as a whole, but of a larger table that is
@@ -191,7 +191,7 @@ class Shards:
         Means and squared deviations of all inputs and the output, in one pass.
 
         Moments of :meth:`part` in several processes, merged by :meth:`RunningMoments.merge`, equal
-        those of all rows but for rounding; pass them to :meth:`standardized`.
+        the moments of all rows but for rounding; pass them to :meth:`standardized`.
 
         :raises ValueError: for cells that are missing or infinite, naming files, columns and
             counts.

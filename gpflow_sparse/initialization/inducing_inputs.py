@@ -72,7 +72,7 @@ def input_scale(kernel: Kernel | None, num_columns: int) -> Array:
 
 
 def _distinct_centers(centers: Array, rows: Array) -> Array:
-    """Replace repeats among centers [M, D] by those of the distinct rows [N, D] farthest away."""
+    """Replace repeats among centers [M, D] by the farthest of the distinct rows [N, D]."""
     from scipy.spatial import cKDTree
 
     kept = np.unique(centers, axis=0)
@@ -94,7 +94,7 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     :param M: number of centers, at most the number of rows of X. Where rows repeat and at most M
         are distinct, all of these are returned.
     :param kernel: its `lengthscales` (one, or one per column) scale the columns; without a kernel,
-        or when it reads only some of the columns, distances are those of X.
+        or when it reads only some of the columns, they are not scaled.
     :param seed: equal seeds give equal centers.
     :return: distinct centers Z [M, D].
     :raises ValueError: X is not a finite matrix, or has fewer than M rows, none of them twice.
@@ -136,7 +136,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
     """
     Distinct rows of X drawn at random without replacement.
 
-    :param M: as of :func:`kmeans`.
+    :param M: as in :func:`kmeans`.
     :param kernel: not used; for the same signature as the other choices of Z.
     :param seed: equal seeds give equal rows.
     :return: Z [M, D], in random order.
@@ -243,7 +243,7 @@ def greedy_orthogonal(
     :param M2: number of rows to choose. Where rows repeat and at most M2 distinct ones are not in
         Z, all of these are returned; there may be none.
     :return: O [M2, D], distinct rows in the order of choice, none of them a row of Z.
-    :raises ValueError: as :func:`greedy_variance`, or the columns of Z are not those of X.
+    :raises ValueError: as :func:`greedy_variance`, or if X and Z differ in their columns.
     """
     X, Z = _matrix(X, "X"), _matrix(Z, "Z")
     if X.shape[1] != Z.shape[1]:
@@ -303,7 +303,7 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     Lengthscales at which a typical pair of rows is about one unit apart, in O(D max_rows^2).
 
     Each is the column's median absolute difference (its standard deviation if that is 0 but for
-    rounding, as of columns with few values; at least the largest deviation / 6.7e4, / 29 in
+    rounding, as in columns with few values; at least the largest deviation / 6.7e4, / 29 in
     float32) times sqrt(D), as squares add up; 1 for a constant column.
 
     :param max_rows: largest number of rows whose pairs are used, drawn at random from a larger X.

@@ -20,11 +20,11 @@ _FRACTION, _MAX_ROWS = 0.05, 1000
 
 def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
     """
-    The rows to train on, and those to calibrate on.
+    The rows to train on, and the rows to calibrate on.
 
-    :return: of a folder, the sample of its training rows, and the rows held out when it was opened;
-        all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where the
-        recipe does not calibrate.
+    :return: for a folder, the sample of its training rows, and the rows held out when it was
+        opened; all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where
+        the recipe does not calibrate.
     """
     X, Y = dataset.train
     wanted = dataset.num_classes is None and recipe.can_calibrate
@@ -42,7 +42,7 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
     The mean log density of held-out rows as a function of the model; as calibrated, where the model
     will be.
 
-    :param num_rows: of the training rows, which decide whether it will be.
+    :param num_rows: number of training rows, which decides whether it will be.
     """
 
     def score(model: Any) -> float:

@@ -28,7 +28,7 @@ class Factor(NamedTuple):
     columns: tuple[int, ...]
     """Positions of its n columns among the D inputs."""
     levels: tuple[str, ...] = ()
-    """Of a category, one for each column."""
+    """Levels of a category, one for each column."""
 
     def typical(self, X: np.ndarray) -> np.ndarray:
         """The median, the most frequent level, or the mean phase of ``X [N, D]``, as values [n]."""
@@ -133,7 +133,7 @@ def partial_dependence(
 
     The others keep their median, most frequent level or mean phase. This shows what the model
     predicts, not what changing a column would cause. At most 30 predictions for each factor; grids
-    and sizes are those of at most 5000 rows.
+    and sizes are computed from at most 5000 rows.
 
     :param predict: predictions as a table from inputs in original units.
     :param X: ``[N, D]``, original units.

@@ -208,7 +208,7 @@ def require_table(output: Path, model: Path, data: Path) -> None:
             raise ValueError(f"output must be another file than {what}, got {output}.")
     for folder in (model, model.parent, *Path(os.path.realpath(output)).parents):
         if any(output.samefile(path) for path in _files_of_run(folder)):
-            raise ValueError(f"output must be another file than those of a run, got {output}.")
+            raise ValueError(f"output must be another file than the files of a run, got {output}.")
 
 
 def require_folder(folder: Path) -> None:

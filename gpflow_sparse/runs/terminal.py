@@ -197,7 +197,7 @@ def _is_ours() -> bool:
 def clear_errors(program: Sequence[str] = _PROGRAM) -> Iterator[None]:
     """
     Print expected errors in one line and exit with status 1; others keep their traceback. Warnings
-    are those of :func:`plain_warnings`.
+    are printed by :func:`plain_warnings`.
 
     :param program: the words before the arguments of a command.
     """

@@ -316,7 +316,7 @@ def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
 def _site_posterior(
     model: Any, sites: tuple[np.ndarray, np.ndarray], prior: NeighborPrior, columns: slice
 ) -> SitePosterior:
-    """Of one latent kernel, prior mean excluded."""
+    """Site posterior of one latent kernel, prior mean excluded."""
     targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
     return SitePosterior(prior.kernel, model.points, targets, precisions, prior=prior)
 
