@@ -156,7 +156,7 @@ def hashed_frequencies(
     the next ``degrees`` lanes. Time O(k D).
 
     With ``orthogonal`` the direction of the normal is a row of :func:`_orthogonal_directions`, and
-    its length the norm of D normals in the lanes after those: each frequency alone has the same
+    its length the norm of D normals in the next D lanes: each frequency alone has the same
     distribution. Time O(D^3) for every block of D indices with a chosen one.
 
     :param degrees: see :func:`spectral_degrees`.

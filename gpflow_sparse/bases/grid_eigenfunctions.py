@@ -173,9 +173,9 @@ class GridEigenfunctions(FiniteBasis):
 
         phi_j(x) = sqrt(variance) prod_i k_i(x_i, U_i) Q_i[:, j_i] / sqrt(lam_i[j_i]),
 
-    and those with the p largest ``prod_i lam_i[j_i]`` are kept. They are orthonormal in the
-    function space of k: ``basis(X) basis(X)^T`` never exceeds ``k(X, X)``, whatever p, and with all
-    of them it is the Nystrom approximation from the whole grid. Weights are ``N(0, I)``.
+    and the eigenfunctions with the p largest ``prod_i lam_i[j_i]`` are kept. They are orthonormal
+    in the function space of k: ``basis(X) basis(X)^T`` never exceeds ``k(X, X)``, whatever p, and
+    with all of them it is the Nystrom approximation from the whole grid. Weights are ``N(0, I)``.
 
     Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions" (2018), eqs.
     (3) and (10) and algorithm 1. Departures, listed in ``docs/errata.md``: eigenvalues lost to
@@ -231,7 +231,7 @@ class GridEigenfunctions(FiniteBasis):
         indices = top_products(self._spectra(), num_eigenfunctions)
         self.num_basis = len(indices)
         self.indices = tf.Variable(indices, trainable=False, name="indices")
-        """One-dimensional indices of each eigenfunction in the columns in use, ``[p, d]``."""
+        """Indices of the factors of each eigenfunction in the columns in use, ``[p, d]``."""
         self._plan = [
             tuple(tf.Variable(part, trainable=False, shape=[None]) for part in step)
             for step in prefix_plan(indices)

@@ -50,8 +50,8 @@ def covariance(
 
     :param X: ``[N, D]``; or ``[..., N, D]`` without X2.
     :param X2: ``[N2, D]``; None for X itself.
-    :param dtype: float type of the result, and of all operations but those on ``[N, D]`` inputs;
-        None for the type of X.
+    :param dtype: float type of the result, and of all operations except on ``[N, D]`` inputs; None
+        for the type of X.
     :return: ``[N, N2]``; or ``[..., N, N]``.
     :raises ValueError: for a kernel of a user's class that cannot take these shapes.
     """

@@ -1,4 +1,4 @@
-"""What training decides about a column of a table: its kind, how cells are read, its encoding."""
+"""Decisions of training on a column of a table: its kind, how cells are read, its encoding."""
 
 from collections import Counter
 from dataclasses import dataclass

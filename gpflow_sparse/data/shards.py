@@ -218,7 +218,7 @@ class Shards:
         """
         The same rows with zero mean and unit variance, in which they are then read; one pass.
 
-        :param moments: those found by :meth:`moments`, which are then not computed.
+        :param moments: result of :meth:`moments`, which is then not computed.
         :param outputs: whether the output is standardized too.
         :return: a copy whose ``standardizer`` brings predictions back to the units of the files;
             assign it to ``model.standardizer`` to keep it with the model.
@@ -246,7 +246,7 @@ class Shards:
 
     def hold_out(self, num_rows: int, seed: int = 0) -> tuple["Shards", Pair]:
         """
-        All rows but ``num_rows`` of them, drawn at random, and those as ``(X [n, D], Y [n, 1])``.
+        Hold out ``num_rows`` random rows: the other rows, and these as ``(X [n, D], Y [n, 1])``.
 
         :raises ValueError: if no rows would be left.
         """

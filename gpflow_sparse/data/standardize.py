@@ -373,7 +373,7 @@ def _check_same_rows(X: np.ndarray, Y: np.ndarray) -> None:
 
 
 def _in_batches(model: Any, method: str, batch_size: int, *arrays: np.ndarray) -> list[Any]:
-    """What a method of a model returns for each batch of rows of ``X``, or of ``X, Y``."""
+    """Results of a method of a model for each batch of rows of ``X``, or of ``X, Y``."""
     if checks.require_whole(batch_size, "batch_size") < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
     if not callable(getattr(model, method, None)):

@@ -209,7 +209,7 @@ def _is_value(cell: str) -> bool:
 
 
 def _separator_of(path: Path, encoding: str) -> tuple[str, int]:
-    """What separates the cells of the first rows, and the number of blank lines above them."""
+    """The separator of the cells of the first rows, and the number of blank lines above them."""
     with _text(path, encoding) as file:
         num_blank, first = 0, limits.bounded_line(path, file)
         while first == "\n":

@@ -1,4 +1,4 @@
-"""The function `diagnostics`: all entries, and reasons for those that are not available."""
+"""The function `diagnostics`: all entries, and reasons for missing entries."""
 
 from typing import Any
 

@@ -104,7 +104,7 @@ class DenseGaussian(NamedTuple):
         return DenseGaussian(tf.gather(self.mean, indices), S)
 
     def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """As :meth:`GaussianRows.project`, O(n P H^2)."""
+        """Mean and variance as in :meth:`GaussianRows.project`, O(n P H^2)."""
         mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
         return mean, tf.einsum("pnhg,nh,ng->np", self.S, a, a)
 

@@ -76,7 +76,7 @@ class KnownProjections(NamedTuple):
 
     weights: Regression
     """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
-    error at batch rows on that at support rows."""
+    error at batch rows on the error at support rows."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor

@@ -100,9 +100,9 @@ def posterior_mode(
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :return: the fitted noise variance, and the logarithm of the joint density of the outputs and of
-        the fitted parameters. The latter compares kernels whose priors are these: of few rows one
-        with a lengthscale for every column is often worse than one with a common lengthscale,
-        although its marginal likelihood is higher.
+        the fitted parameters. The density compares kernels with these priors: on few rows a kernel
+        with a lengthscale for every column is often worse than with a common lengthscale, although
+        its marginal likelihood is higher.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
     rows = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
@@ -281,7 +281,7 @@ def _fit(
     score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
 ) -> tuple[float, float]:
     """
-    Fit a model, and keep its starting values if those have a higher score.
+    Fit a model, and keep its starting values if they have a higher score.
 
     :param noise_variance: its starting value.
     :return: the noise variance, and the log posterior density of the fitted values.

@@ -46,7 +46,7 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
 
 def _count_from(name: str, count: int, available: int, repeated: bool, what: str) -> int:
     """
-    How many of the distinct rows can be had: all, where rows repeat and more are asked for.
+    The number of distinct rows to choose: all, where rows repeat and more are asked for.
 
     :param name: name of ``count`` in the caller, for errors.
     """
@@ -148,7 +148,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
 
 
 def _distinct_beside(X: Array, Z: Array) -> tuple[Array, bool]:
-    """Where rows of X repeat, those that are not in Z, once each, else X; and whether they do."""
+    """X, or where its rows repeat its distinct rows that are not in Z; and whether they repeat."""
     rows = distinct_rows(X)
     if len(rows) == len(X):
         return X, False
@@ -165,7 +165,7 @@ def _pivoted_cholesky(
     :param Z: inputs to condition on [M, D]; may have no rows. Rows without remaining variance are
         skipped, so that no jitter is needed.
     :return: the pivots among the distinct rows of X, in the order of choice; then, where rows
-        repeat and all that are not in Z are asked for, those without remaining variance.
+        repeat and all distinct rows outside of Z are asked for, rows without remaining variance.
     """
     most = checks.require_count(max_candidates, "max_candidates")
     rows, repeated = _distinct_beside(X, Z)
@@ -221,7 +221,7 @@ def greedy_variance(
     This pivoted Cholesky of k(X, X), which is not formed, costs O(N M^2) time and O(N M) memory.
 
     :param M: number of rows to choose. Where rows repeat and at most M are distinct, all of these
-        are returned, those without remaining variance last.
+        are returned, rows without remaining variance last.
     :param kernel: the kernel k, with its hyperparameters.
     :param seed: seed of the choice and order of candidates; ties, such as the first choice of a
         stationary kernel, are broken by that order.

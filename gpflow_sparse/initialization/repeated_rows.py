@@ -27,7 +27,7 @@ def distinct_rows(X: Array) -> Array:
 
 
 class Rows(NamedTuple):
-    """Rows ``[..., n, .]`` with their outputs, or distinct rows with what their repeats tell."""
+    """Rows ``[..., n, .]`` with their outputs, or distinct rows with statistics of repeats."""
 
     X: tf.Tensor
     """``[..., n, D]``"""

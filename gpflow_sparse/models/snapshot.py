@@ -65,7 +65,7 @@ class Snapshot(tf.Module):
 
     def is_current(self, modules: Sequence[tf.Module]) -> bool:
         """
-        Whether classes, settings and values are those recorded, but for the rounding of transforms.
+        Whether classes, settings and values are as recorded, but for the rounding of transforms.
         """
         return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 

@@ -293,8 +293,8 @@ def _address(array: np.ndarray) -> int:
 
 def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
-    As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, and memory for the
-    distances to at most 65,536 points at a time. No gradient passes through the choice.
+    The result of :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, and memory
+    for the distances to at most 65,536 points at a time. No gradient passes through the choice.
 
     :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.

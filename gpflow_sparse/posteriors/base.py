@@ -94,7 +94,7 @@ class SparsePosterior(AbstractPosterior):
 
     def terms(self, X: tf.Tensor) -> Terms:
         """
-        What an ELBO needs at the rows of a batch, without calibration.
+        Terms of an ELBO at the rows of a batch, without calibration.
 
         :param X: ``[n, D]``.
         """

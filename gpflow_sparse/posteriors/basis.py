@@ -42,7 +42,7 @@ class BasisPosterior(BlockPosterior):
         return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
-        """With no residual process the moments of ``A^T w`` are all."""
+        """Without a residual process only the moments of ``A^T w``."""
         (q_mu, q_sqrt, rest), basis = self._parts(cache), self.X_data.basis
         is_all, mixing = isinstance(self.kernel, Basis), None
         if cache is not None:

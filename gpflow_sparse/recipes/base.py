@@ -1,4 +1,4 @@
-"""What a method declares about itself; importing this module does not import TensorFlow."""
+"""Base class of the recipes of methods; importing this module does not import TensorFlow."""
 
 import dataclasses
 import math
@@ -301,7 +301,7 @@ class Recipe:
         return steps_alone(self, model, rows, until)
 
     def after_files(self, model: "gpflow.models.GPModel", rows: "Shards") -> None:
-        """What is computed from all rows in files after the steps, also after Ctrl-C."""
+        """Compute what needs all rows in files after the steps, also after Ctrl-C."""
 
     def finish(self, model: "gpflow.models.GPModel") -> "gpflow.models.GPModel":
         """The model to keep, from the trained one."""

@@ -58,7 +58,7 @@ def baseline_moments(name: str, rows: Pair, X: np.ndarray, seed: int = 0) -> Pai
 
 
 def _probabilities(name: str, rows: Pair, X: np.ndarray, num_classes: int, seed: int) -> np.ndarray:
-    """Probabilities of all classes [N, C], those that no row has included."""
+    """Probabilities of all classes [N, C], classes without training rows included."""
     models: dict[str, Any] = {
         CONSTANT: DummyClassifier(strategy="prior"),
         LINEAR: LogisticRegression(max_iter=500),

@@ -14,7 +14,7 @@ from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.training.calibration import calibration_improvement
 
 MIN_ROWS = 8000
-"""With fewer training rows none are held out: a twentieth would often make predictions worse."""
+"""With fewer training rows none are held out: training without a twentieth was often worse."""
 _FRACTION, _MAX_ROWS = 0.05, 1000
 
 

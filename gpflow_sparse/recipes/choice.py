@@ -81,8 +81,8 @@ def choose(
     Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
     by the mean log density of the held-out rows is trained further (successive halving). A winner
     that was better after the first round than after the second is trained anew, and only for as
-    many steps, if there is time for them; so is a method that holds out rows itself.
-    Where the model will be calibrated, log densities are those with calibration.
+    many steps, if there is time for them; so is a method that holds out rows itself. Where the
+    model will be calibrated, log densities are calibrated too.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.

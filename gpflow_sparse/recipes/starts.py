@@ -216,15 +216,15 @@ def name_of(kernel: gpflow.kernels.Kernel) -> str | None:
 
 
 def _subsets(recipe: Any, num_rows: int) -> list[int | None]:
-    """A random subset, and for a long table local ones."""
+    """Sizes of the subsets: a random subset, and for a long table local subsets, as None."""
     subset = min(max(recipe.num_subset, recipe.least_subset), num_rows)
     local = recipe.starts_locally
     return [subset, *([None] if local and num_rows >= _MIN_FOR_LOCAL * subset else [])]
 
 
 def _make_kernel(trial: _Trial, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
-    """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
-    assert trial.kernel is not None  # those are made here that were not given
+    """A kernel of unit variance; one lengthscale, the median of the given ones, unless ARD."""
+    assert trial.kernel is not None  # a given kernel is copied, not made here
     scales = lengthscales if trial.ard else float(np.median(lengthscales))
     kind = KERNELS[trial.kernel]
     if not trial.on_grid or kind is gpflow.kernels.SquaredExponential:

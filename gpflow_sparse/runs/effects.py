@@ -185,10 +185,10 @@ def residuals(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
 
 def surprising_rows(Y: np.ndarray, predictions: dict[str, np.ndarray], count: int) -> np.ndarray:
     """
-    Positions of the rows that were least expected, the worst first.
+    Positions of the least expected rows, the worst first.
 
-    By the largest standardized residual, and among those clipped by the distance from the mean in
-    standard deviations; of classes by the probability of the label.
+    Rows are ordered by the largest standardized residual, clipped residuals by the distance from
+    the mean in standard deviations; classes by the probability of the label.
     """
     if "probabilities" in predictions:
         likelihood = predictions["probabilities"][np.arange(len(Y)), Y[:, 0].astype(int)]

@@ -170,7 +170,7 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
 
 
 def left_in(folder: Path) -> tuple[str, bool]:
-    """What a run that was stopped has left, in words, and whether all but its report is there."""
+    """Files that a stopped run has left, in words, and whether all but its report is there."""
     if (folder / RECORD).is_file():
         if not (folder / CHECKPOINTS / CONFIG).is_file():
             return f"stopped; the run in {folder} is complete, but for its report", True

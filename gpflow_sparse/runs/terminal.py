@@ -145,7 +145,7 @@ def cell(text: Any) -> Any:
 
 
 def _csv_text(table: Any, *, header: bool) -> str:
-    """As ``to_csv`` of pandas, of finite floats in half of the time."""
+    """The text of pandas' ``to_csv``, for finite floats in half of the time."""
     table = table.rename(columns=cell)
     texts = {name: table[name].map(cell) for name in table if table[name].dtype.kind not in "fiub"}
     table = table.assign(**texts) if texts else table

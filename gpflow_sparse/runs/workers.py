@@ -89,7 +89,7 @@ def start(command: Sequence[str], count: int, **options: Any) -> list[subprocess
 
 def wait(processes: Sequence[subprocess.Popen[Any]]) -> int:
     """
-    Wait until all workers have ended; those that continue after one has failed are ended.
+    Wait until all workers have ended; after a failure of one the others are ended.
 
     :return: 0, or the status of the first that failed.
     """

@@ -20,7 +20,7 @@ from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
 MIN_ROWS = 100
-"""With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 14 %."""
+"""Least number of rows: with fewer the relative standard error of a variance exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
 _LARGEST_LOG = 12.0

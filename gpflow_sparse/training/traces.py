@@ -142,18 +142,18 @@ def key_of(model: gpflow.models.GPModel, optimizer: Any, settings: Sequence[Any]
 
 
 class _NotComparableError(ValueError):
-    """For a value in an optimizer; two that look alike may act differently."""
+    """A value in an optimizer cannot be compared: two that look alike may act differently."""
 
 
 def _frozen(value: Any) -> Any:
     """
-    What an optimizer, or a value in it, freezes into a trace; variables are inputs of the trace.
+    Values that an optimizer, or a part of it, freezes into a trace; variables are inputs of it.
 
     Attributes are compared, not ``get_config``, which has no attributes that are set later, methods
     included, and may be missing or incomplete in a learning-rate schedule.
 
-    :raises _NotComparableError: for functions, objects of other classes than those listed, and
-        variables without weight decay, which are chosen by names.
+    :raises _NotComparableError: for functions, objects of unlisted classes, and variables without
+        weight decay, which are chosen by names.
     """
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value

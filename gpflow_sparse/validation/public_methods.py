@@ -106,11 +106,11 @@ def explain_arguments(
     former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Method], Method]:
     """
-    Decorator of a public function or constructor, which answers other arguments than it has.
+    Decorator of a public function or constructor that explains unknown and missing arguments.
 
     :param usage: a call to it; None, for a constructor, for the names of its arguments.
-    :param instead: for names of arguments that users may expect, those to be written instead.
-    :param former: for names that arguments had before, which cause a warning, the present ones.
+    :param instead: present names of arguments, by names that users may expect.
+    :param former: present names of arguments, by former names, which cause a warning.
     :raises ValueError: from the decorated function, for arguments that it does not have, and for
         missing ones.
     """
@@ -220,11 +220,12 @@ class _Checked(NamedTuple):
 
 def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
     """
-    All that checks of components depend on: the identities of the parts of ``owner``, whether they
-    are trained, and plain values. Parts are replaced by assignment; shapes of variables are fixed.
+    State that checks of components depend on: the identities of the parts of ``owner``, whether
+    they are trained, and plain values. Parts are replaced by assignment; shapes of variables are
+    fixed.
 
-    :return: None in place of a list if a variable has no fixed shape, as those have that hold data
-        or what was computed from data: their checks read values, and are made in every call.
+    :return: None in place of a list if a variable has no fixed shape, as variables with data or
+        with results computed from data: their checks read values, and are made in every call.
     """
     state: list[Any] = [gpflow.default_float()]
     parts: list[weakref.ref[Any]] = []

@@ -167,7 +167,7 @@ class MixturePosterior(tf.Module):
 
     Its mean is the mean of the components' means; its variance the mean of their variances plus the
     variance of their means; its density the mean of their densities. There is no covariance between
-    inputs, but functions can be drawn. Basis and mean function are copies of those at construction.
+    inputs, but functions can be drawn. Basis and mean function are copies, made at construction.
     `gs.save` does not write it: save the model, and keep the seed.
     """
 
@@ -228,7 +228,7 @@ class MixturePosterior(tf.Module):
         return self._predict(Xnew, tf.zeros([], tf.float64))
 
     def predict_y(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """As :meth:`predict_f` for new observations: the mean noise variance is added."""
+        """Mean and variance of new observations: :meth:`predict_f` plus the mean noise variance."""
         noise = tf.reduce_sum(tf.exp(self.log_weights) * self.noise_variance)
         return self._predict(Xnew, noise)
 

@@ -197,7 +197,7 @@ def _weighted_precision(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def _factor_if_any(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cholesky factors, and a mask of those that exist: samplers may propose invalid weights."""
+    """Cholesky factors, and whether each exists: samplers may propose invalid weights."""
     eye = tf.eye(B.shape[-1], dtype=B.dtype)
     L = linalg.cholesky_or(
         B, lambda: tf.broadcast_to(_FAILED**2 * eye, tf.shape(B)), "I + W A A^T / noise"

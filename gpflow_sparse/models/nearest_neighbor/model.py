@@ -122,9 +122,9 @@ class NearestNeighborGP(RegressionModel):
         """
         A function without arguments that returns the training loss, for GPflow's optimizers.
 
-        The neighbors in it are those under the parameters at the time of this call, so that the
-        loss is smooth, as the line search of L-BFGS needs it. Make another closure after a large
-        change of the lengthscales.
+        Neighbors are found once, for the parameters at the time of this call, so that the loss is
+        smooth, as the line search of L-BFGS needs it. Make another closure after a large change of
+        the lengthscales.
 
         :param compile: wrap the loss in ``tf.function``.
         """

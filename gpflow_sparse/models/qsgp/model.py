@@ -397,8 +397,8 @@ class QSGP(VariationalModel):
             raise ValueError(
                 "training_loss_closure needs a loss that is the same in every call; with "
                 f"basis_batch_size={self.basis_batch_size} each call draws other functions, and an "
-                f"optimizer would update q of all {self.num_tail}, not of those alone. Train with "
-                f"gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
+                f"optimizer would update q of all {self.num_tail}, not of the drawn ones. Train "
+                f"with gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
             )
         return super().training_loss_closure(data, compile=compile)
 

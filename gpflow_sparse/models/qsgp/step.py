@@ -215,7 +215,7 @@ class ControlRows(tf.Module):
         return tf.ensure_shape(self.X, [None, num_columns])
 
     def regression(self, X: tf.Tensor) -> Regression:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: of the tail at X on that at the support rows."""
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the support rows."""
         K = self._covariance(X, self.inputs(X.shape[1]))  # [n, p]
 
         def times(errors: tf.Tensor) -> tf.Tensor:

@@ -262,15 +262,15 @@ class ResidualNeighborPosterior(NeighborPosterior):
         return super()._q_from(None if cache is None else cache[4:], full_cov)
 
     def terms(self, X: tf.Tensor) -> Terms:
-        """With the sum over rows of the KL of their neighbors, and the KL of the base set."""
+        """Terms whose KL sums the KL of the neighbors of every row, plus the KL of the base set."""
         terms = super().terms(X)
         base_kl = kl_from_standard_normal(*map(tf.convert_to_tensor, self._pairs[0]))
         return terms._replace(kl=terms.kl + base_kl)
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
-        With ``w ~ q``, ``v ~ q`` and ``w_0 = Luu^-1 (f_prior(Z) + sqrt(eps) zeta)`` of a draw from
-        the prior,
+        Paths with ``w ~ q``, ``v ~ q`` and ``w_0 = Luu^-1 (f_prior(Z) + sqrt(eps) zeta)`` of a draw
+        from the prior,
 
             f(x) = f_prior(x) + A(x)^T (w - w_0) + a_I(x)^T (v_I - r_prior(O_I) - sqrt(eps) zeta'),
             r_prior(x) = f_prior(x) - A(x)^T w_0.

@@ -82,8 +82,8 @@ class SOLVEGPR(RegressionModel):
         :param inducing_variable: the base set and the orthogonal sets.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param bound: one of those above. "structured" and "tighter" are old names of "standard" and
-            "fully_coupled".
+        :param bound: one of the names above. "structured" and "tighter" are old names of "standard"
+            and "fully_coupled".
         :param block_size: largest number of rows in a block of "block".
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for
             more than 20,000 rows with "coupled" and "fully_coupled".
@@ -141,7 +141,7 @@ class SOLVEGPR(RegressionModel):
         )
 
     def _make_posterior(self, **options: Any) -> OrthogonalPosterior:
-        """With the q of :meth:`compute_qu`, whatever ``bound`` is."""
+        """A posterior with the q of :meth:`compute_qu`, whatever ``bound`` is."""
         parts = self.kernel, self.inducing_variable, self.compute_qu
         return OrthogonalPosterior(*parts, jitter=self.jitter, **options)
 
@@ -213,7 +213,7 @@ class SOLVEGPR(RegressionModel):
         return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())
 
     def _places(self, X: tf.Tensor) -> tf.Tensor:
-        """Places ``[n, .]`` of rows, of which those that are near each other form a block."""
+        """Places ``[n, .]`` of rows; rows near each other form a block."""
         return in_lengthscales(self.kernel, X)
 
     @property
@@ -269,7 +269,7 @@ class SOLVEGPR(RegressionModel):
 def _require_bound(bound: Any, today: str, X: Any) -> None:
     """
     :param today: its present name.
-    :param X: of the data, a tensor or a variable.
+    :param X: inputs of the data, a tensor or a variable.
     """
     checks.require_choice(today, "bound", _BOUNDS)
     if today in _BY_SUMS:

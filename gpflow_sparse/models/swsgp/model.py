@@ -262,7 +262,7 @@ class SWSGP(VariationalModel):
         of algorithm 1.
 
         :param sets: indices of inducing points, from :meth:`_index_sets`.
-        :param q: q of all inducing points, or of those in ``sets`` alone.
+        :param q: q of all inducing points, or of the points in ``sets`` alone.
         :param positions: where in ``q`` each point of ``sets`` is.
         """
         terms = self._terms(X, sets, q, positions)
@@ -330,7 +330,7 @@ class SWSGP(VariationalModel):
         return self._q(values, tf.range(self.q_mu.shape[0]))
 
     def _q(self, values: Sequence[tf.Tensor], points: tf.Tensor) -> GaussianRows:
-        """q of some points, from their rows of the long variables."""
+        """q of some points, from their rows of the row variables."""
         mean, second = values
         if self.q_factor is None:
             return GaussianRows(mean, tf.exp(second), None)
@@ -387,7 +387,7 @@ class SWSGP(VariationalModel):
 
     @property
     def dense_variables(self) -> list[tf.Variable]:
-        """All trainable variables but the long ones."""
+        """All trainable variables but the row variables."""
         long = {variable.ref() for variable in self.row_variables}
         return [v for v in self.trainable_variables if v.ref() not in long]
 

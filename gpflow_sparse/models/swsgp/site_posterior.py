@@ -1,4 +1,4 @@
-"""Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
+"""Posterior given one Gaussian site per inducing variable; each row uses the sites nearby."""
 
 from collections.abc import Sequence
 from typing import Any
