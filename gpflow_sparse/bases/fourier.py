@@ -41,10 +41,9 @@ class RandomFourier(FiniteBasis):
     whose algorithm 1 has the pairs.
 
     Frequencies belong to ``(seed, index)``: they are a hash (see
-    :mod:`gpflow_sparse.numerics.counters`), computed for unit lengthscales when needed, so
-    none is stored and ``m = 1e7`` has no cost until columns are evaluated. Variance,
-    lengthscales and ``active_dims`` are read from the kernel at every call; gradients reach the
-    first two.
+    :mod:`gpflow_sparse.numerics.counters`), computed for unit lengthscales when needed, so none is
+    stored and ``m = 1e7`` has no cost until columns are evaluated. Variance, lengthscales and
+    ``active_dims`` are read from the kernel at every call; gradients reach the first two.
     """
 
     def __init__(

@@ -44,9 +44,8 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
 
     Then the factors are shrunk towards 1, because the few rows with the largest errors decide how
     much a narrower distribution costs, and held-out rows may not have them. With g the mean gain of
-    the log density of a row by factors from other rows (ten folds), and e its standard error,
-    ``log c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is
-    negative.
+    the log density of a row by factors from other rows (ten folds), and e its standard error, ``log
+    c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is negative.
 
     The factors are kept as ``model.calibration`` and saved with the model. They are applied in
     every prediction, draw, and export of the model, cached posteriors made from now on included,

@@ -95,10 +95,9 @@ def natural_step(
 
     whose lower factor follows from one Cholesky factorization of the reversed middle matrix and one
     triangular solve. For a log-concave likelihood the middle matrix is positive definite whenever
-    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` replaces
-    ``I + X``, ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt
-    and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time
-    O(M^3 P).
+    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` replaces ``I + X``,
+    ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt and Khan,
+    "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time O(M^3 P).
 
     :param q_mu: ``[M, P]``.
     :param q_sqrt: lower triangular, ``[P, M, M]``.

@@ -42,13 +42,12 @@ def public_method(
     """
     Decorator of a public method of a model or posterior: validate, lock, run, check the result.
 
-    Arguments are recognized by their names: ``Xnew`` and ``X`` are inputs, ``data`` is a pair
-    ``(X, Y)``, ``num_samples`` a count or None, ``precompute_cache`` a kind of GPflow cache,
-    and ``full_cov``, ``full_output_cov`` and ``compile`` are flags. The method receives the
-    converted values. The owner provides ``_require_parts(num_columns, dtype)``, which refuses
-    components that do not fit each other and is called again once one of them has been replaced,
-    ``input_dim`` and ``dtype``; and, where a method takes data for a likelihood, ``likelihood``
-    and ``num_outputs``.
+    Arguments are recognized by their names: ``Xnew`` and ``X`` are inputs, ``data`` is a pair ``(X,
+    Y)``, ``num_samples`` a count or None, ``precompute_cache`` a kind of GPflow cache, and
+    ``full_cov``, ``full_output_cov`` and ``compile`` are flags. The method receives the converted
+    values. The owner provides ``_require_parts(num_columns, dtype)``, which refuses components that
+    do not fit each other and is called again once one of them has been replaced, ``input_dim`` and
+    ``dtype``; and, where a method takes data for a likelihood, ``likelihood`` and ``num_outputs``.
 
     When one public method calls another, only the outer one is validated.
 

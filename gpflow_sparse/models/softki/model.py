@@ -186,12 +186,11 @@ class SoftKI(VariationalModel):
             batches ``(X, Y)``.
         :param refit_noise: whether to set ``likelihood.variance`` first, to the value with the
             highest evidence of all rows for the other parameters: one more eigendecomposition,
-            O(m^3).
-            If X and Y are the data of the last `training.fit`, in the same order, the evidence of
-            the held-out rows is used instead, unless its value is smaller: on the default
-            data of the command line the 95 % intervals then hold 94 % of test rows, 85 % with the
-            noise from all rows. None, the default, sets the variance if it is trainable; False
-            does not change it, as in the paper.
+            O(m^3). If X and Y are the data of the last `training.fit`, in the same order, the
+            evidence of the held-out rows is used instead, unless its value is smaller: on the
+            default data of the command line the 95 % intervals then hold 94 % of test rows, 85 %
+            with the noise from all rows. None, the default, sets the variance if it is trainable;
+            False does not change it, as in the paper.
         :raises ValueError: for data that do not fit the model.
         """
         if refit_noise is None:

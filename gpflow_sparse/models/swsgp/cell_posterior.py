@@ -31,8 +31,7 @@ class CellPosterior(SparsePosterior):
 
     ``alpha`` is kept for all M cells, in O(M H P) memory; ``G`` for the cells that were needed
     last, up to ``num_cached``, and only outside of ``tf.function``, inside of which variances take
-    O(H^3).
-    After any change of kernel, points or q call ``update_cache()``.
+    O(H^3). After any change of kernel, points or q call ``update_cache()``.
     """
 
     def __init__(self, posterior: NeighborPosterior, *, num_cached: int = 10_000) -> None:
