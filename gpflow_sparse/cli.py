@@ -160,7 +160,7 @@ def predict(
 @click.option(
     "--data", type=HomeText(), help="A file with the columns of training; default the test rows."
 )
-@click.option("--target", help="Column of the file to compare with; default that of training.")
+@click.option("--target", help="Column of the file to compare with; default as in training.")
 @click.option("--report", type=HomePath(), help="Folder for a page on the model.")
 def evaluate(
     path: Path,

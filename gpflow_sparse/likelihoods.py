@@ -59,7 +59,7 @@ class TrapezoidQuadrature(GaussianQuadrature):
     taken as 0, where the square root would make it NaN.
 
     :param num_nodes: nodes per expectation, 2 at least.
-    :param half_width: in standard deviations.
+    :param half_width: half width in standard deviations.
     :raises ValueError: for arguments out of range.
     """
 
@@ -185,8 +185,8 @@ class Softmax(likelihoods.Softmax):
     GPflow draws anew in every call, and refuses labels in floats when it predicts densities. Here
     expectations are averages over a fixed scrambled Sobol sequence of 128 points in C dimensions,
     transformed to the Gaussian of f: deterministic, and differentiable in its mean and variance. In
-    expectations of the log density only that of the normalizer is approximate. They take 128 C
-    operations for each row.
+    expectations of the log density only the expectation of the normalizer is approximate. They take
+    128 C operations for each row.
 
     :param num_classes: C, at least 2.
     """

@@ -18,8 +18,9 @@ __all__ = ["RectifiedFilters", "identity_convolution", "pca"]
 
 restrict_dir(__name__, __all__)
 
-# Weights of trained maps, as a fraction of what the optimizer changes: Adam moves the latter by its
-# rate in each step, and a rate that is right for q is a large part of a weight of a wide patch.
+# Weights of trained maps, as a fraction of the variables that the optimizer changes: Adam moves a
+# variable by its rate in each step, and a rate that is right for q is a large part of a weight of a
+# wide patch.
 _STEP = 0.1
 
 

@@ -119,8 +119,8 @@ def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeyp
     factors = last_json(out)["results"][0]["calibration"]
     line = (
         f"Calibrated on 108 held-out rows: the variance of the function is multiplied by "
-        f"{factors['function']:.3g}, that of the noise by {factors['noise']:.3g}, and intervals "
-        "are conformal."
+        f"{factors['function']:.3g}, the variance of the noise by {factors['noise']:.3g}, "
+        "and intervals are conformal."
     )
     assert line in err
     assert line in (tmp_path / "run" / "report.html").read_text()

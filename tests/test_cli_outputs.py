@@ -422,18 +422,18 @@ def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
 
 OUTPUTS = {
     "run/model.safetensors": "the model",
-    "run/result.json": "those of a run",
-    "run/predictions.png": "those of a run",
-    "run/report.html": "those of a run",
-    "other/result.json": "those of a run",
-    "other/model.safetensors": "those of a run",
-    "begun/checkpoints/config.json": "those of a run",
-    "begun/checkpoints/solvegp/checkpoint-000000003.safetensors": "those of a run",
+    "run/result.json": "the files of a run",
+    "run/predictions.png": "the files of a run",
+    "run/report.html": "the files of a run",
+    "other/result.json": "the files of a run",
+    "other/model.safetensors": "the files of a run",
+    "begun/checkpoints/config.json": "the files of a run",
+    "begun/checkpoints/solvegp/checkpoint-000000003.safetensors": "the files of a run",
     "my.csv": "data",
     "hard.csv": "data",
     "soft.csv": "data",
-    "hard.json": "those of a run",
-    "./run/../run/result.json": "those of a run",
+    "hard.json": "the files of a run",
+    "./run/../run/result.json": "the files of a run",
 }
 
 

@@ -34,8 +34,9 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     The kernel that the basis approximates; its parameters are read at every call.
 
     For a prior that is none of GPflow's kernels, a subclass of ``gpflow.kernels.Kernel`` with ``K``
-    and ``K_diag`` near those of f. With any other kernel QSGP's estimates have no bias, but more
-    variance; with ``variance_reduction="none"`` QSGP does not evaluate it.
+    and ``K_diag`` near the prior covariance and variance of f. With any other kernel QSGP's
+    estimates have no bias, but more variance; with ``variance_reduction="none"`` QSGP does not
+    evaluate it.
     """
     num_basis: int
     """m, the number of functions."""
@@ -71,7 +72,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     def __call__(self, X: Any, indices: Any = None) -> tf.Tensor:
         """
         :param X: ``[N, D]``.
-        :param indices: of the functions, integers ``[k]`` from 0 to m - 1; all by default. No other
+        :param indices: functions, as integers ``[k]`` from 0 to m - 1; all by default. No other
             column is computed.
         :return: ``[N, m]`` or ``[N, k]``.
         :raises ValueError: for inputs of another rank or D, not finite, and indices out of range.
@@ -160,7 +161,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     @property
     def dtype(self) -> tf.DType:
-        """Float type of the functions, which is that of the kernel."""
+        """Float type of the functions and of the kernel."""
         return float_type(self.kernel)
 
     @abc.abstractmethod

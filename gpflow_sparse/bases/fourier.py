@@ -34,17 +34,16 @@ class RandomFourier(FiniteBasis):
 
         sqrt(2 variance / m) cos(w_i^T x)     and     sqrt(2 variance / m) sin(w_i^T x),
 
-    so that every ``basis(x) basis(x)^T`` is the variance, exactly. The spectral density of a
-    squared exponential with unit lengthscales is a standard normal; that of a Matern kernel of
-    smoothness nu is a multivariate Student's t with 2 nu degrees of freedom. Weights are
-    ``N(0, I)``. Rahimi and Recht, "Random Features for Large-Scale Kernel Machines" (2007), whose
-    algorithm 1 has the pairs.
+    so that every ``basis(x) basis(x)^T`` is the variance, exactly. With unit lengthscales the
+    spectral density of a squared exponential is a standard normal, and the spectral density of a
+    Matern kernel of smoothness nu a multivariate Student's t with 2 nu degrees of freedom. Weights
+    are ``N(0, I)``. Rahimi and Recht, "Random Features for Large-Scale Kernel Machines" (2007),
+    whose algorithm 1 has the pairs.
 
     Frequencies belong to ``(seed, index)``: they are a hash (see
-    :mod:`gpflow_sparse.numerics.counters`), computed for unit lengthscales when needed, so
-    none is stored and ``m = 1e7`` has no cost until columns are evaluated. Variance,
-    lengthscales and ``active_dims`` are read from the kernel at every call; gradients reach the
-    first two.
+    :mod:`gpflow_sparse.numerics.counters`), computed for unit lengthscales when needed, so none is
+    stored and ``m = 1e7`` has no cost until columns are evaluated. Variance, lengthscales and
+    ``active_dims`` are read from the kernel at every call; gradients reach the first two.
     """
 
     def __init__(
@@ -55,10 +54,11 @@ class RandomFourier(FiniteBasis):
         :param num_features: m, even.
         :param orthogonal: frequencies in blocks of D orthogonal directions, each with a radius of
             its own, so that they spread evenly: Yu et al., "Orthogonal Random Features" (2016),
-            section 3; their radius is the norm of a normal, ours that of the kernel's own spectral
-            density, so all four kernels are unbiased. Each block with a chosen column is computed
-            as a whole, in O(D^3) at every call: for k scattered columns O(k D^3).
-        :param seed: of the frequencies, from 0 to 2^32 - 1.
+            section 3, with the norm of a normal vector as the radius. Here the radius is the norm
+            of a draw from the kernel's spectral density, so all four kernels are unbiased. Each
+            block with a chosen column is computed as a whole, in O(D^3) at every call: for k
+            scattered columns O(k D^3).
+        :param seed: seed of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, an odd number of features, or a bad seed or flag.
         """
         super().__init__()
@@ -155,7 +155,7 @@ def hashed_frequencies(
     the next ``degrees`` lanes. Time O(k D).
 
     With ``orthogonal`` the direction of the normal is a row of :func:`_orthogonal_directions`, and
-    its length the norm of D normals in the lanes after those: each frequency alone has the same
+    its length the norm of D normals in the next D lanes: each frequency alone has the same
     distribution. Time O(D^3) for every block of D indices with a chosen one.
 
     :param degrees: see :func:`spectral_degrees`.
@@ -179,8 +179,8 @@ def _orthogonal_directions(
     seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
 ) -> tf.Tensor:
     """
-    Unit vectors ``[k, D]``: those of block b, the indices ``b D`` to ``b D + D - 1``, are the rows
-    of Q of the QR decomposition of the D x D normals in lanes 0 to D - 1 of these indices.
+    Unit vectors ``[k, D]``: the vectors of block b, indices ``b D`` to ``b D + D - 1``, are the
+    rows of Q of the QR decomposition of the D x D normals in lanes 0 to D - 1 of these indices.
     """
     blocks, position = tf.unique(indices // num_columns)  # [B], [k]
     members = blocks[:, None] * num_columns + tf.range(num_columns, dtype=tf.int64)  # [B, D]
@@ -197,8 +197,8 @@ def draw_frequencies(
     """
     Draws from the spectral density of a kernel with its own lengthscales, by NumPy's generator.
 
-    That of a Product is the density of a sum of independent frequencies, one of each part; a
-    Constant has the frequency 0.
+    The spectral density of a Product is the density of a sum of independent frequencies, one of
+    each part; a Constant has the frequency 0.
 
     :param num_columns: D of the inputs; columns that the kernel does not read have the frequency 0.
     :return: ``[count, D]``, float64.

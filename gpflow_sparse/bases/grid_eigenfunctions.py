@@ -34,11 +34,12 @@ def eigensystem(
     Eigensystem of ``K = k_i(nodes, nodes)``, in float64, largest eigenvalue first.
 
     With shares ``omega`` the matrix is ``D^1/2 K D^1/2``, ``D = m diag(omega)``, and ``D^1/2 q``
-    takes the place of q: its spectrum is that of the measure that omega stands for. The computed
-    eigenvalues of a smooth kernel carry an absolute error of about ``eps`` times the largest, and a
-    third of them may be negative: only those above ``m eps`` times the largest are kept, and no
-    gradient passes through the root of the others. Gradients reach the parameters of the kernel by
-    the perturbation formula over all eigenvectors, the lost ones included. Time O(m^3).
+    takes the place of q: its spectrum is the spectrum of ``k_i`` under the measure with weights
+    omega. The computed eigenvalues of a smooth kernel carry an absolute error of about ``eps``
+    times the largest, and a third of them may be negative: only those above ``m eps`` times the
+    largest are kept, and no gradient passes through the root of the others. Gradients reach the
+    parameters of the kernel by the perturbation formula over all eigenvectors, the lost ones
+    included. Time O(m^3).
 
     :param shares: ``[m]``, positive, with sum 1; None for the matrix as it is.
     :return: logarithms of the eigenvalues ``[m]``, ``-inf`` where one is lost to rounding; and the
@@ -172,9 +173,9 @@ class GridEigenfunctions(FiniteBasis):
 
         phi_j(x) = sqrt(variance) prod_i k_i(x_i, U_i) Q_i[:, j_i] / sqrt(lam_i[j_i]),
 
-    and those with the p largest ``prod_i lam_i[j_i]`` are kept. They are orthonormal in the
-    function space of k: ``basis(X) basis(X)^T`` never exceeds ``k(X, X)``, whatever p, and with all
-    of them it is the Nystrom approximation from the whole grid. Weights are ``N(0, I)``.
+    and the eigenfunctions with the p largest ``prod_i lam_i[j_i]`` are kept. They are orthonormal
+    in the function space of k: ``basis(X) basis(X)^T`` never exceeds ``k(X, X)``, whatever p, and
+    with all of them it is the Nystrom approximation from the whole grid. Weights are ``N(0, I)``.
 
     Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions" (2018), eqs.
     (3) and (10) and algorithm 1. Departures, listed in ``docs/errata.md``: eigenvalues lost to
@@ -211,8 +212,8 @@ class GridEigenfunctions(FiniteBasis):
             for ``grid_weights="data"``, and may be None.
         :param grid_weights: None for the plain spectrum of the grid; "data" weighs each node by the
             share of the rows of X nearest to it; or shares ``[m_i]`` for every column. Weights
-            change which functions a truncated basis keeps, towards those of the data's
-            distribution.
+            change which functions a truncated basis keeps, towards eigenfunctions under the
+            distribution of the data.
         :raises ValueError: for a kernel that is not a product, naming the part; for X or nodes that
             are not finite; for counts that are not positive.
         """
@@ -230,7 +231,7 @@ class GridEigenfunctions(FiniteBasis):
         indices = top_products(self._spectra(), num_eigenfunctions)
         self.num_basis = len(indices)
         self.indices = tf.Variable(indices, trainable=False, name="indices")
-        """One-dimensional indices of each eigenfunction in the columns in use, ``[p, d]``."""
+        """Indices of the factors of each eigenfunction in the columns in use, ``[p, d]``."""
         self._plan = [
             tuple(tf.Variable(part, trainable=False, shape=[None]) for part in step)
             for step in prefix_plan(indices)
@@ -417,7 +418,7 @@ class ReweightedBasis(FiniteBasis):
         return self.basis.refresh()
 
     def unweighted(self, coefficients: tf.Tensor) -> tf.Tensor:
-        """Coefficients of the underlying basis for those of this one, ``[..., m, P]``."""
+        """Coefficients of the underlying basis from coefficients of this one, ``[..., m, P]``."""
         scaled = tf.sqrt(tf.cast(self.weights, coefficients.dtype))[:, None] * coefficients
         if self.rotation is None:
             return scaled

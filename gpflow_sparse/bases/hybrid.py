@@ -44,7 +44,7 @@ class Hybrid(FiniteBasis):
         :param Z: inducing points ``[k, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
         :param num_features: number of random features, even.
         :param orthogonal: see :class:`~gpflow_sparse.bases.RandomFourier`.
-        :param seed: of the frequencies, from 0 to 2^32 - 1.
+        :param seed: seed of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, points that do not fit it, an odd number of
             features, or a bad seed or flag.
         """
@@ -68,7 +68,7 @@ class Hybrid(FiniteBasis):
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """
-        For l indices O((N + k) l D + N k l + k^2 (N + l) + k^3), and nothing that grows with m.
+        Functions at l indices in O((N + k) l D + N k l + k^2 (N + l) + k^3) time, for any m.
 
         With ``A = Luu^-1 Kux`` every column, of either kind, is ``phi_j + A^T c_j``: a leading one
         has ``phi_j = 0`` and a unit vector for ``c_j``, any other ``c_j = -Luu^-1 phi_j(Z)``.

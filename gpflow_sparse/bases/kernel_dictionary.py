@@ -101,7 +101,7 @@ class KernelDictionary(FiniteBasis):
         return linalg.solve_triangular(Lzz, columns)
 
     def _prior_precision(self, i: tf.Tensor, j: tf.Tensor) -> tf.Tensor:
-        """Without the jitter that the factor in :meth:`precompute` has."""
+        """Entries of the prior precision, without jitter, unlike :meth:`precompute`."""
         if self.precision == "diagonal":
             return super()._prior_precision(i, j)
         S = covariance(self.kernel, self._centers_at(i), self._centers_at(j))  # [k, l]

@@ -13,7 +13,7 @@ class PatchGrid(NamedTuple):
     All patches of an image that lie within it, ``stride`` pixels apart.
 
     An image is a row of ``H W C`` values: rows of pixels first, channels last. A patch is a row of
-    ``L = h w C`` values in the same order, which is that of a ``conv2d`` filter ``[h, w, C]``.
+    ``L = h w C`` values in the same order, the order of a ``conv2d`` filter ``[h, w, C]``.
     """
 
     image_shape: tuple[int, int, int]

@@ -50,8 +50,8 @@ def covariance(
 
     :param X: ``[N, D]``; or ``[..., N, D]`` without X2.
     :param X2: ``[N2, D]``; None for X itself.
-    :param dtype: float type of the result, and of all operations but those on ``[N, D]`` inputs;
-        None for that of X.
+    :param dtype: float type of the result, and of all operations except on ``[N, D]`` inputs; None
+        for the type of X.
     :return: ``[N, N2]``; or ``[..., N, N]``.
     :raises ValueError: for a kernel of a user's class that cannot take these shapes.
     """
@@ -212,7 +212,7 @@ def quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | floa
     """
     ``scale |x - x2|^2 + shift [N, N2]``, as inner products of D + 2 columns.
 
-    Its rounding is that of the largest ``|x|^2`` and ``|x2|^2``: center the inputs first.
+    Rounding errors are relative to the largest ``|x|^2`` and ``|x2|^2``: center the inputs first.
     """
     norms, norms2 = (
         scale * tf.reduce_sum(tf.square(part), axis=-1, keepdims=True) for part in (X, X2)

@@ -55,7 +55,7 @@ def own_sums(kernel: Kernel, X: tf.Tensor, strips: Sequence[tf.Tensor]) -> tf.Te
     For kernels with a profile only the strips are computed: 0.6 of the exponentials.
 
     :param X: ``[n, P, L]``.
-    :param strips: those of ``weights [P, P]``, see :func:`lower_strips`.
+    :param strips: strips of ``weights [P, P]``, see :func:`lower_strips`.
     """
     profile, sums, start = profile_of(kernel), [], 0
     if profile is None:

@@ -175,10 +175,10 @@ def evidence_of(cells: pd.Series) -> Evidence:
     """
     The reading of the numbers of a column, from its cells that can be read in one way only.
 
-    The decimal mark is that of the cells that can have no other: 0.5, 1,234.5, and 1,234,567, whose
+    The decimal mark is taken from cells that can have no other: 0.5, 1,234.5, and 1,234,567, whose
     commas can only separate thousands. Without such cells points are decimal. Commas, as in 1,234,
-    then separate thousands if other whole numbers have three digits at most and some have three,
-    or if there are points, and are decimal otherwise.
+    then separate thousands if other whole numbers have three digits at most and some have three, or
+    if there are points, and are decimal otherwise.
     """
     texts = texts_of(cells) if is_text(cells) else []
     if _plain_numbers(texts) is not None:

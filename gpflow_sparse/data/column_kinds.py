@@ -1,4 +1,4 @@
-"""What training decides about a column of a table: its kind, how cells are read, its encoding."""
+"""Decisions of training on a column of a table: its kind, how cells are read, its encoding."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -183,7 +183,7 @@ def read_as(evidence: Evidence) -> list[str]:
 
 
 def _counts_rows(values: np.ndarray, index: pd.Index) -> bool:
-    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ..., in all rows or in those of the index."""
+    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ..., by the order of rows or by the index."""
     if len(values) < _MIN_ROWS:
         return False
     places = [np.arange(len(values))]

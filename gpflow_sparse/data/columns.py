@@ -15,7 +15,7 @@ from gpflow_sparse.data.limits import listed
 
 __all__ = ["Column", "TableEncoder"]
 
-# Rows by which repeated columns are looked for, before all rows of those alike are compared.
+# Rows by which repeated columns are found, before all rows of such columns are compared.
 _FIRST_ROWS = 50
 
 
@@ -192,7 +192,7 @@ def _plain(cells: pd.Series) -> pd.Series:
 
 
 def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Column]:
-    """The columns, those that mean the same as an earlier one in every row dropped."""
+    """The columns, without columns that mean the same as an earlier one in every row."""
     seen: dict[tuple[str, bytes], list[Column]] = {}
     kept = []
     for column in columns:
@@ -305,7 +305,7 @@ def other_marks(column: Column, cells: pd.Series) -> Iterator[str]:
         if texts:
             value = numbers(pd.Series(texts[:1]), column.reading)[0]
             yield (
-                f"{len(texts)} of {len(cells)} cells of {column.name!r} have {words}, unlike those "
+                f"{len(texts)} of {len(cells)} cells of {column.name!r} have {words}, unlike cells "
                 f"of training, such as {texts[0]!r}, which is read as {value:g}."
             )
 
@@ -314,7 +314,8 @@ def _names_of(column: Column, taken: set[str]) -> list[str]:
     """
     Names of the encoded columns of one.
 
-    :param taken: names that others have, to which those that are not the column's own are added.
+    :param taken: names of other columns, to which new names that differ from the column's own are
+        added.
     """
     if column.kind == "dropped":
         return []

@@ -90,7 +90,7 @@ class Dataset:
         :param per_channel: all pixels of a channel share a mean and a scale, which keeps patches
             comparable; by default each column has its own.
         :param outputs: whether the outputs of a regression are standardized too.
-        :param transform: of these outputs, see :class:`Standardizer`.
+        :param transform: transform of these outputs, see :class:`Standardizer`.
         :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
             brings predictions back to original units.
         :raises ValueError: if this copy is standardized already, or channels are asked for and

@@ -17,7 +17,7 @@ _SMALL = 2**24
 _MAX_GROWTH = 100
 _MAX_CHARACTERS = 2**24  # of a line: more than a million columns
 _MAX_NAMES = 20
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those that NumPy writes
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the methods that NumPy writes
 _ENCRYPTED_OR_PATCHED = 0x1 | 0x20 | 0x40
 
 

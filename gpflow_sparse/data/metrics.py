@@ -107,7 +107,7 @@ def coverage_curve(
     """The :func:`coverage` of several central intervals.
 
     :param levels: probabilities of the intervals [L], each in (0, 1).
-    :return: fractions [L]; those of a calibrated model come close to `levels`.
+    :return: fractions [L], close to `levels` for a calibrated model.
     """
     return np.array([coverage(Y, mean, variance, float(level)) for level in levels])
 
@@ -128,7 +128,7 @@ def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def ks_uniform(values: np.ndarray) -> float:
     """Kolmogorov-Smirnov distance of a sample from the uniform distribution on [0, 1].
 
-    :param values: values in [0, 1], any shape, such as those of :func:`pit`.
+    :param values: values in [0, 1], any shape, such as results of :func:`pit`.
     :return: the largest distance between the two distribution functions, in [0, 1]. Of n uniform
         numbers it exceeds 1.36 / sqrt(n) one time in twenty.
     :raises ValueError: for no values, or values outside [0, 1].

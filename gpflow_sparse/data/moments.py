@@ -18,8 +18,7 @@ class RunningMoments:
     num_rows: int
     """Number of rows."""
     origin: np.ndarray
-    """One of the rows, ``[C]``: means of deviations from it are not rounded to those of a column
-    whose values are large."""
+    """One of the rows, ``[C]``: deviations from it keep their precision where values are large."""
     offset: np.ndarray
     """Mean of each column, less ``origin``, ``[C]``."""
     squares: np.ndarray

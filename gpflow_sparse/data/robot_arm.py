@@ -76,7 +76,7 @@ def robot_arm(
     :param noise_std: standard deviation in meters of the Gaussian noise added to the distance; a
         tip that nearly touches the target can therefore have a slightly negative output.
     :param angle_range: joint angles are uniform in [-angle_range, angle_range], in radians.
-    :param seed: of the NumPy generator that draws angles and noise.
+    :param seed: seed of the NumPy generator that draws angles and noise.
     :return: X [N, num_links] joint angles in radians, Y [N, 1] distances in meters.
     :raises ValueError: for a count below 1, a negative noise, or a range outside (0, pi].
     """

@@ -238,8 +238,8 @@ def _require_cells(file: _Csv, data: bytes, num_before: int) -> None:
 
 def _numbers(column: Any) -> tuple[np.ndarray, str]:
     """
-    The cells of a column, float64 [n], NaN for those that are missing; and the first that is no
-    number, in quotes, as the table of one file would have it: empty if there is none.
+    The cells of a column, float64 [n], NaN where missing; and the first cell that is no number, in
+    quotes, as in a table of one file; empty if there is none.
     """
     if column.dtype.kind in "iuf":
         return column.to_numpy(np.float64), ""

@@ -135,9 +135,9 @@ class Shards:
     Rows of many files, which `training.fit` takes as data; made by
     :func:`gpflow_sparse.data.open_shards`.
 
-    Memory is that of a buffer of 2^21 numbers, or of a block where it is larger, whatever the
-    number of rows. A block is a row group of Parquet, a record batch of Feather, 8192 rows of .npy
-    and .csv files, or a whole .npz file.
+    Memory is a buffer of 2^21 elements, or a block where it is larger, whatever the number of rows.
+    A block is a row group of Parquet, a record batch of Feather, 8192 rows of .npy and .csv files,
+    or a whole .npz file.
 
     In training an epoch is a permutation of the blocks, and the rows of each buffer of blocks are
     permuted: rows that fit into the buffer are shuffled as a whole, but of a larger table that is
@@ -191,7 +191,7 @@ class Shards:
         Means and squared deviations of all inputs and the output, in one pass.
 
         Moments of :meth:`part` in several processes, merged by :meth:`RunningMoments.merge`, equal
-        those of all rows but for rounding; pass them to :meth:`standardized`.
+        the moments of all rows but for rounding; pass them to :meth:`standardized`.
 
         :raises ValueError: for cells that are missing or infinite, naming files, columns and
             counts.
@@ -218,7 +218,7 @@ class Shards:
         """
         The same rows with zero mean and unit variance, in which they are then read; one pass.
 
-        :param moments: those found by :meth:`moments`, which are then not computed.
+        :param moments: result of :meth:`moments`, which is then not computed.
         :param outputs: whether the output is standardized too.
         :return: a copy whose ``standardizer`` brings predictions back to the units of the files;
             assign it to ``model.standardizer`` to keep it with the model.
@@ -246,7 +246,7 @@ class Shards:
 
     def hold_out(self, num_rows: int, seed: int = 0) -> tuple["Shards", Pair]:
         """
-        All rows but ``num_rows`` of them, drawn at random, and those as ``(X [n, D], Y [n, 1])``.
+        Hold out ``num_rows`` random rows: the other rows, and these as ``(X [n, D], Y [n, 1])``.
 
         :raises ValueError: if no rows would be left.
         """

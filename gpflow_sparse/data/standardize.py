@@ -96,8 +96,8 @@ class Standardizer(tf.Module):
         :param num_channels: C, if rows are images with channels last: one mean and one scale for
             all pixels of a channel, so that equal patches at different places of an image stay
             equal; None for a mean and a scale of each column.
-        :param transform: of the outputs, see the class; the powers of "yeo-johnson" maximize the
-            likelihood of a Gaussian.
+        :param transform: transform of the outputs, see the class; the powers of "yeo-johnson"
+            maximize the likelihood of a Gaussian.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity, outputs that have no
             logarithm, or outputs so small that their variance is not a number above 0.
         """
@@ -193,7 +193,7 @@ class Standardizer(tf.Module):
         return mean, tf.reduce_sum(weights * (Y - mean) ** 2, axis=0)
 
     def log_jacobian(self, Y: np.ndarray) -> np.ndarray:
-        """Log density in original units less that of standardized outputs [N], summed over P.
+        """Log density in original units less the log density in standardized units [N].
 
         :param Y: outputs in original units [N,P].
         """
@@ -339,7 +339,7 @@ def _require_spread(Y: np.ndarray) -> None:
     if small.size:
         raise ValueError(
             f"Y must have standard deviations above {_MIN_SCALE:.0e}, or its squares are 0 in "
-            f"float64; that of column {small[0]} is {scale[small[0]]:.3g}. Take another unit: "
+            f"float64; column {small[0]} has {scale[small[0]]:.3g}. Take another unit: "
             "multiply it."
         )
 
@@ -373,7 +373,7 @@ def _check_same_rows(X: np.ndarray, Y: np.ndarray) -> None:
 
 
 def _in_batches(model: Any, method: str, batch_size: int, *arrays: np.ndarray) -> list[Any]:
-    """What a method of a model returns for each batch of rows of ``X``, or of ``X, Y``."""
+    """Results of a method of a model for each batch of rows of ``X``, or of ``X, Y``."""
     if checks.require_whole(batch_size, "batch_size") < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
     if not callable(getattr(model, method, None)):

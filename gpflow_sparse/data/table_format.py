@@ -28,7 +28,7 @@ class TableFormat:
     Kinds and encodings of the columns of a table, kept beside the model that was trained on it.
 
     :param columns: the input columns.
-    :param target: of kind "number", or "category" with the labels as levels.
+    :param target: a column of kind "number", or "category" with the labels as levels.
     """
 
     columns: tuple[Column, ...]
@@ -75,7 +75,7 @@ class TableFormat:
         """
         The target of rows of another table [N, 1]: numbers, or positions among ``labels``.
 
-        :param target: its column; None for that of training.
+        :param target: its column; None for the target of training.
         :raises ValueError: if there is no such column, or a cell is no number or no known label, or
             numbers contradict each other when read as in training.
         """

@@ -187,7 +187,7 @@ def _read_arrow(path: Path) -> "pd.DataFrame":
 
 
 def without_index(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The columns of an Arrow file but those in which pandas keeps an index; sentences on these."""
+    """The columns of an Arrow file without index columns of pandas; sentences on these."""
     kept = [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
     left_out = [name for name in names if name not in kept]
     notes = [f"{name!r} is a row index that pandas saved and is not used." for name in left_out]

@@ -23,7 +23,7 @@ class Target(NamedTuple):
     """The outputs of a table."""
 
     column: Column
-    """Of kind "number", or "category" with the labels as levels; its note says what was done."""
+    """A "number", or a "category" with the labels as levels; its note says what was done."""
     values: np.ndarray
     """Numbers, or positions of labels among the levels [N], float64."""
 

@@ -34,7 +34,7 @@ class Layout:
     num_blank: int
     """Blank lines above the first row."""
     names: tuple[str, ...]
-    """Names of the columns; that of a saved row index is empty."""
+    """Names of the columns; a saved row index has an empty name."""
     has_header: bool
     notes: tuple[str, ...]
     """Sentences on what was inferred."""
@@ -47,7 +47,7 @@ class Layout:
 
 def layout_of(path: Path, encoding: str) -> Layout:
     """
-    :param encoding: that of :func:`encoding_of`.
+    :param encoding: result of :func:`encoding_of`.
     :raises ValueError: for a file without rows, and for names that are missing or repeated.
     """
     separator, num_blank = _separator_of(path, encoding)
@@ -209,7 +209,7 @@ def _is_value(cell: str) -> bool:
 
 
 def _separator_of(path: Path, encoding: str) -> tuple[str, int]:
-    """What separates the cells of the first rows, and the number of blank lines above them."""
+    """The separator of the cells of the first rows, and the number of blank lines above them."""
     with _text(path, encoding) as file:
         num_blank, first = 0, limits.bounded_line(path, file)
         while first == "\n":

@@ -107,7 +107,7 @@ def batches(num_rows: int) -> Iterator[slice]:
 
 def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projection:
     """
-    Project all rows in one pass; time O(N M^2), memory O(M^2 + N) and that of one batch.
+    Project all rows in one pass; time O(N M^2), memory O(M^2 + N) and one batch.
 
     :param X: ``[N, D]``.
     :param errors: ``Y - m(X) [N, P]``; P may be 0.

@@ -26,7 +26,7 @@ def layer_signals(model: Any, X: Any) -> list[dict[str, Any]]:
 
     A hidden layer passes on ``mean + sqrt(variance) eps``. Layers before it are drawn from the
     noise of predictions, which is the same for every row, so that rows differ by their inputs only.
-    Outputs of a layer over images are those of each patch. Time of S predictions of the hidden
+    A layer over images has outputs for each patch. It takes the time of S predictions of the hidden
     layers, S being ``model.num_prediction_samples`` and 1 for the first.
 
     :param X: inputs ``[N, D]``, N at least 2: all of them count, and are held in memory with the

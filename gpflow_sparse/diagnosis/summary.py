@@ -1,4 +1,4 @@
-"""The function `diagnostics`: all entries, and reasons for those that are not available."""
+"""The function `diagnostics`: all entries, and reasons for missing entries."""
 
 from typing import Any
 
@@ -34,12 +34,12 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     model, a likelihood or a number of rows are None, and ``notes`` has the reason. Lengths, means
     and variances are in the units of the model: standardized, if its data were standardized.
 
-    - ``bound``: all in nats, for all N rows. ``elbo`` is that of the model, ``collapsed`` that of
-      the optimal q for the same inducing inputs and hyperparameters, ``exact`` the log evidence of
-      the exact Gaussian process with these hyperparameters (up to 2000 rows), ``upper`` Titsias's
-      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``factorization_gap`` is the
-      difference between collapsed and the bound of the best q with independent inducing sets (0 for
-      one set), ``training_gap`` that between this bound and elbo. ``inducing_gap`` is
+    - ``bound``: all in nats, for all N rows. ``elbo`` is the model's, ``collapsed`` the ELBO of the
+      optimal q for the same inducing inputs and hyperparameters, ``exact`` the log evidence of the
+      exact Gaussian process with these hyperparameters (up to 2000 rows), ``upper`` Titsias's upper
+      bound on it; ``elbo <= collapsed <= exact <= upper``. ``factorization_gap`` is the difference
+      between collapsed and the bound of the best q with independent inducing sets (0 for one set),
+      ``training_gap`` the difference between this bound and elbo. ``inducing_gap`` is
       ``inducing_gap_from`` ("exact" or "upper") minus collapsed. Elbo and gaps also come
       ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
     - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;

@@ -41,7 +41,7 @@ _MAX_JOINT_ROWS = 10_000
 
 
 class SparseGPEstimator(BaseEstimator):
-    """What the regressor and the classifier share: parameters, training, pickling."""
+    """Shared code of the regressor and the classifier: parameters, training, pickling."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ def _refuse(options: dict[str, Any]) -> None:
 
 
 def _no_numbers(y: Any) -> str:
-    """What outputs are that are no numbers: text, dates or other objects; or nothing."""
+    """The kind of outputs that are no numbers: text, dates or other objects; else empty."""
     values = np.asarray(y)
     if values.dtype.kind in "Mm":
         return "dates" if values.dtype.kind == "M" else "durations"

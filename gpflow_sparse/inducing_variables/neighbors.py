@@ -158,7 +158,7 @@ class NeighborInducingPoints(InducingVariables):
 
     def predecessors(self, drawn: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
-        The H nearest of the points that precede each of those drawn, global or not.
+        The H nearest of the points that precede each drawn point, global or not.
 
         O(n M D) in the graph: no table of all points is kept.
 

@@ -19,13 +19,14 @@ class OrthogonalInducingVariables(InducingVariables):
     """
     A base set Z and one or more sets O, each for the residual process of the sets before it.
 
-    The variables of the base set are ``u = f(Z)``. Those of the next are ``v = f_perp(O)``, values
-    of the residual process with kernel ``c(x, x') = k(x, x') - k(x, Z) Kuu^-1 k(Z, x')``, which is
-    independent of ``u``; and so on. The variational distribution factorizes over the sets, so its
-    parameters grow with the sum of the squares of their sizes, not with the square of the sum.
+    The variables of the base set are ``u = f(Z)``. The variables of the next set are ``v =
+    f_perp(O)``, values of the residual process with kernel ``c(x, x') = k(x, x') - k(x, Z) Kuu^-1
+    k(Z, x')``, which is independent of ``u``; and so on. The variational distribution factorizes
+    over the sets, so its parameters grow with the sum of the squares of their sizes, not with the
+    square of the sum.
 
     Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
-    arXiv:1910.10596v5), section 3.1; more than one orthogonal set is ours.
+    arXiv:1910.10596v5), section 3.1; more than one orthogonal set is new here.
 
     The sets are not interchangeable: swapping Z and O changes the bound. Choose them together
     (``gpflow_sparse.initialization.split_orthogonal``): a point of O close to a point of Z adds

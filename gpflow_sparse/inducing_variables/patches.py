@@ -117,7 +117,7 @@ def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None
 
 
 def _covariances(patches: PatchSet, kernel: Kernel) -> tuple[Callable[..., Any], ...]:
-    """Functions of the kernel: covariance of sets of patches, and that of a set and images."""
+    """The kernel's covariance functions of two sets of patches, and of a set and images."""
     known = patches.require_kernel(kernel)
     if isinstance(patches, LocatedPatches):
         return known.located_covariance, known.located_response_covariance

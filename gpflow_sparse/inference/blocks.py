@@ -121,7 +121,7 @@ def draws(
 
         f = sum_b A_b^T (m_b + R_b eps_b) + sqrt(k(x, x) - sum_b |A_b|^2) eps
 
-    Covariances within a group are those of :func:`joint`, except for the residual, which is
+    Covariances within a group are as in :func:`joint`, except for the residual, which is
     independent. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
 
     :param Kff_diag: prior variances ``[..., N]``.

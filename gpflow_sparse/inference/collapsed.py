@@ -199,10 +199,9 @@ def tighter_bound(
         log N(e | 0, Qff + noise I) - tr(S^-1 R) / 2,  the trace once for every output.
 
     Without ``A2`` it is eq. (14) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5). With ``A2``
-    the optimal Gaussian ``q(w2)`` is included: for a fixed one Jensen's inequality gives
-    ``E log N(e | A2^T w2 + r, S) - KL[q(w2) || p(w2)]``, whose expectation over r is
-    ``log N(e | A2^T w2, S) - tr(S^-1 R) / 2``, and the optimal q(w2) turns the rest into ``log N(e
-    | 0, S + A2^T A2)``.
+    the optimal Gaussian ``q(w2)`` is included: for a fixed one Jensen's inequality gives ``E log
+    N(e | A2^T w2 + r, S) - KL[q(w2) || p(w2)]``, whose expectation over r is ``log N(e | A2^T w2,
+    S) - tr(S^-1 R) / 2``, and the optimal q(w2) turns the rest into ``log N(e | 0, S + A2^T A2)``.
 
     With ``P = L1^-1 A1 / sqrt(noise)``, ``S^-1 = (I - P^T P) / noise``, so of the N x N matrix
     ``R = Kff - A^T A`` only two traces are needed: ``tr R``, which is the residual sum, and ``tr(P

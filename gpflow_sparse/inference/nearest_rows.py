@@ -24,8 +24,8 @@ def nearest_rows_moments(
 
     with the covariances k and K of the H neighbors of that row. Time O(n H^3), memory O(n H^2).
 
-    :param noise_variance: one, or that of every neighbor ``[n, H]``: of a mean of c observations at
-        one place a c-th of the noise variance.
+    :param noise_variance: a scalar, or one for each neighbor ``[n, H]``: for a mean of c
+        observations at one place, the noise variance divided by c.
     :param X: ``[n, D]``.
     :param places: inputs of the neighbors, ``[n, H, D]``.
     :param values: their outputs minus the prior mean, ``[n, H, P]``.

@@ -104,7 +104,7 @@ class DenseGaussian(NamedTuple):
         return DenseGaussian(tf.gather(self.mean, indices), S)
 
     def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """As :meth:`GaussianRows.project`, O(n P H^2)."""
+        """Mean and variance as in :meth:`GaussianRows.project`, O(n P H^2)."""
         mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
         return mean, tf.einsum("pnhg,nh,ng->np", self.S, a, a)
 
@@ -113,14 +113,14 @@ class NeighborPrior:
     """
     The prior of f at rows and at the inducing points near them, and conditionals of it under q(u).
 
-    Index arrays are int32 and count rows of Z; ``q`` is always that of the points indexed, as
-    :meth:`GaussianRows.take` returns it. The mean function is left to the caller.
+    Index arrays are int32 and count rows of Z; ``q`` is always the distribution of the indexed
+    points, as :meth:`GaussianRows.take` returns it. The mean function is left to the caller.
     """
 
     def __init__(self, kernel: Kernel, Z: tf.Tensor, jitter: float | None) -> None:
         """
         :param Z: all inducing points ``[M, D]``.
-        :param jitter: smallest relative jitter, as of a posterior.
+        :param jitter: smallest relative jitter; None for the default.
         """
         self.kernel, self.Z = kernel, tf.convert_to_tensor(Z)
         self._jitter = jitter

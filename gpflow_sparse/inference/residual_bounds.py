@@ -22,7 +22,7 @@ BOUNDS = ("standard", "log")
 
 
 class Terms(NamedTuple):
-    """What an ELBO needs of a posterior at the rows of a batch."""
+    """Terms of an ELBO, from a posterior at the rows of a batch."""
 
     mean: tf.Tensor
     """``[n, P]``, mean function included."""

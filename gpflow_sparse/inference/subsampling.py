@@ -76,7 +76,7 @@ class KnownProjections(NamedTuple):
 
     weights: Regression
     """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
-    error at batch rows on that at support rows."""
+    error at batch rows on the error at support rows."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
@@ -108,8 +108,8 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
     ``value_i * value_j``, elementwise, with the gradient of ``raw_i value_j + raw_j value_i``
     at fixed values.
 
-    If both estimate f from independent draws, this is ``f^2`` on average, and its gradient that of
-    ``f^2``.
+    If both estimate f from independent draws, this is ``f^2`` on average, and its gradient the
+    gradient of ``f^2``.
     """
     fixed_i, fixed_j = (tf.stop_gradient(part) for part in value)
     slope = raw[0] * fixed_j + raw[1] * fixed_i
@@ -226,7 +226,7 @@ def dense_quadratic(
 
     :param precision: ``S[jt, it] [k, k]``, first draw in columns.
     :param means: means ``[k, L]`` of the first and the second draw.
-    :param known: of ``S[jt, :] mu`` and of ``S[it, :] mu``.
+    :param known: known values of ``S[jt, :] mu`` and ``S[it, :] mu``.
     """
     first, second = means
     at_second = scale * tf.linalg.matmul(precision, first)  # S[jt, :] mu

@@ -92,17 +92,17 @@ def posterior_mode(
     """
     Fit an exact GP to all rows by L-BFGS, and assign the result to the kernel.
 
-    Priors, bounds and the failure are those of :func:`subset_hyperparameters`; no row is left for a
-    test of the result. An iteration costs O(N^3).
+    Priors, bounds and errors are as in :func:`subset_hyperparameters`; no row is left to test the
+    result. An iteration costs O(N^3).
 
     :param Y: outputs [N, P].
     :param kernel: the kernel with the starting values; only trainable parameters change.
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :return: the fitted noise variance, and the logarithm of the joint density of the outputs and of
-        the fitted parameters. The latter compares kernels whose priors are these: of few rows one
-        with a lengthscale for every column is often worse than one with a common lengthscale,
-        although its marginal likelihood is higher.
+        the fitted parameters. The density compares kernels with these priors: on few rows a kernel
+        with a lengthscale for every column is often worse than with a common lengthscale, although
+        its marginal likelihood is higher.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
     rows = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
@@ -130,7 +130,7 @@ def local_hyperparameters(
     values. Rows as near to each other as in the whole table show the noise and short lengthscales,
     which a random subset of a large table mistakes for each other. The objective is the sum of the
     log marginal likelihoods of all subsets, the likelihood under a covariance that is block
-    diagonal. Priors, bounds and the failure are those of :func:`subset_hyperparameters`.
+    diagonal. Priors, bounds and errors are as in :func:`subset_hyperparameters`.
 
     The result is tested on 500 rows, at most a fifth, that are in no subset: if they have a lower
     :func:`neighbor_log_density` than at the starting values, the kernel is not changed and
@@ -173,7 +173,7 @@ def neighbor_log_density(
 ) -> float:
     """
     Mean log density of held-out rows, each predicted by an exact GP from the nearest other rows: a
-    quick comparison of hyperparameters that need not be those of a trained model.
+    quick comparison of hyperparameters, without training a model.
 
     Time O(num_held_out num_neighbors^3).
 
@@ -210,7 +210,7 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
 
     @property
     def noise_variance(self) -> gpflow.Parameter:
-        """That of the likelihood."""
+        """The noise variance of the likelihood."""
         return cast(gpflow.Parameter, self.likelihood.variance)
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
@@ -226,8 +226,8 @@ def _log_density_of(K: tf.Tensor, error: tf.Tensor) -> Any:
     """
     Sum of the log densities of the columns of ``error [..., n, P]`` under ``N(0, K [..., n, n])``.
 
-    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes the inverse of one factor,
-    where that of the factorization and of the solve would take about twice the operations.
+    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes one inverse of the factor;
+    gradients of the factorization and of the solve would take about twice the operations.
     """
     L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
     white = linalg.solve_triangular(L, error)  # [..., n, P]
@@ -268,7 +268,7 @@ def _require_arguments(
 
 
 def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
-    """Other and held-out rows, the latter at most a fifth; the order is that of all subsets."""
+    """Other rows and held-out rows, at most a fifth, in random order."""
     order = np.random.default_rng(checks.require_seed(seed)).permutation(num_rows)
     count = num_rows - min(most, num_rows // 5)
     return order[:count], order[count:]
@@ -281,7 +281,7 @@ def _fit(
     score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
 ) -> tuple[float, float]:
     """
-    Fit a model, and keep its starting values if those have a higher score.
+    Fit a model, and keep its starting values if they have a higher score.
 
     :param noise_variance: its starting value.
     :return: the noise variance, and the log posterior density of the fitted values.
@@ -377,8 +377,8 @@ def _mean_density(rows: Rows, noise: tf.Tensor, mean: tf.Tensor, var: tf.Tensor)
     Log density of the outputs of an average row; minus infinity where it is not finite.
 
     :param rows: with outputs less the prior mean.
-    :param mean: of f ``[n, P]``, prior mean excluded.
-    :param var: of f ``[n]``.
+    :param mean: mean of f ``[n, P]``, prior mean excluded.
+    :param var: variance of f ``[n]``.
     """
     var = (var + rows.noises(noise))[:, None]
     densities = tf.reduce_sum(gpflow.logdensities.gaussian(rows.Y, mean, var), axis=1)

@@ -46,7 +46,7 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
 
 def _count_from(name: str, count: int, available: int, repeated: bool, what: str) -> int:
     """
-    How many of the distinct rows can be had: all, where rows repeat and more are asked for.
+    The number of distinct rows to choose: all, where rows repeat and more are asked for.
 
     :param name: name of ``count`` in the caller, for errors.
     """
@@ -72,7 +72,7 @@ def input_scale(kernel: Kernel | None, num_columns: int) -> Array:
 
 
 def _distinct_centers(centers: Array, rows: Array) -> Array:
-    """Replace repeats among centers [M, D] by those of the distinct rows [N, D] farthest away."""
+    """Replace repeats among centers [M, D] by the farthest of the distinct rows [N, D]."""
     from scipy.spatial import cKDTree
 
     kept = np.unique(centers, axis=0)
@@ -94,7 +94,7 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     :param M: number of centers, at most the number of rows of X. Where rows repeat and at most M
         are distinct, all of these are returned.
     :param kernel: its `lengthscales` (one, or one per column) scale the columns; without a kernel,
-        or when it reads only some of the columns, distances are those of X.
+        or when it reads only some of the columns, they are not scaled.
     :param seed: equal seeds give equal centers.
     :return: distinct centers Z [M, D].
     :raises ValueError: X is not a finite matrix, or has fewer than M rows, none of them twice.
@@ -136,7 +136,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
     """
     Distinct rows of X drawn at random without replacement.
 
-    :param M: as of :func:`kmeans`.
+    :param M: as in :func:`kmeans`.
     :param kernel: not used; for the same signature as the other choices of Z.
     :param seed: equal seeds give equal rows.
     :return: Z [M, D], in random order.
@@ -148,7 +148,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
 
 
 def _distinct_beside(X: Array, Z: Array) -> tuple[Array, bool]:
-    """Where rows of X repeat, those that are not in Z, once each, else X; and whether they do."""
+    """X, or where its rows repeat its distinct rows that are not in Z; and whether they repeat."""
     rows = distinct_rows(X)
     if len(rows) == len(X):
         return X, False
@@ -165,7 +165,7 @@ def _pivoted_cholesky(
     :param Z: inputs to condition on [M, D]; may have no rows. Rows without remaining variance are
         skipped, so that no jitter is needed.
     :return: the pivots among the distinct rows of X, in the order of choice; then, where rows
-        repeat and all that are not in Z are asked for, those without remaining variance.
+        repeat and all distinct rows outside of Z are asked for, rows without remaining variance.
     """
     most = checks.require_count(max_candidates, "max_candidates")
     rows, repeated = _distinct_beside(X, Z)
@@ -221,7 +221,7 @@ def greedy_variance(
     This pivoted Cholesky of k(X, X), which is not formed, costs O(N M^2) time and O(N M) memory.
 
     :param M: number of rows to choose. Where rows repeat and at most M are distinct, all of these
-        are returned, those without remaining variance last.
+        are returned, rows without remaining variance last.
     :param kernel: the kernel k, with its hyperparameters.
     :param seed: seed of the choice and order of candidates; ties, such as the first choice of a
         stationary kernel, are broken by that order.
@@ -243,7 +243,7 @@ def greedy_orthogonal(
     :param M2: number of rows to choose. Where rows repeat and at most M2 distinct ones are not in
         Z, all of these are returned; there may be none.
     :return: O [M2, D], distinct rows in the order of choice, none of them a row of Z.
-    :raises ValueError: as :func:`greedy_variance`, or the columns of Z are not those of X.
+    :raises ValueError: as :func:`greedy_variance`, or if X and Z differ in their columns.
     """
     X, Z = _matrix(X, "X"), _matrix(Z, "Z")
     if X.shape[1] != Z.shape[1]:
@@ -303,7 +303,7 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     Lengthscales at which a typical pair of rows is about one unit apart, in O(D max_rows^2).
 
     Each is the column's median absolute difference (its standard deviation if that is 0 but for
-    rounding, as of columns with few values; at least the largest deviation / 6.7e4, / 29 in
+    rounding, as in columns with few values; at least the largest deviation / 6.7e4, / 29 in
     float32) times sqrt(D), as squares add up; 1 for a constant column.
 
     :param max_rows: largest number of rows whose pairs are used, drawn at random from a larger X.

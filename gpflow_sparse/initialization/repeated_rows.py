@@ -27,7 +27,7 @@ def distinct_rows(X: Array) -> Array:
 
 
 class Rows(NamedTuple):
-    """Rows ``[..., n, .]`` with their outputs, or distinct rows with what their repeats tell."""
+    """Rows ``[..., n, .]`` with their outputs, or distinct rows with statistics of repeats."""
 
     X: tf.Tensor
     """``[..., n, D]``"""
@@ -43,11 +43,11 @@ class Rows(NamedTuple):
         return Rows(*(None if part is None else tf.gather(part, indices) for part in self))
 
     def noises(self, noise_variance: tf.Tensor) -> tf.Tensor:
-        """The noise variance of the outputs: one, or that of each mean ``[..., n]``."""
+        """The noise variance of the outputs: one, or one for each mean ``[..., n]``."""
         return noise_variance if self.counts is None else noise_variance / self.counts
 
     def within(self, noise_variance: tf.Tensor) -> tf.Tensor:
-        """What the log density of all outputs has beside that of the means, ``[..., n]``, or 0."""
+        """Log density of all outputs less the log density of the means, ``[..., n]``, or 0."""
         if self.counts is None:
             return tf.zeros([], self.Y.dtype)
         num_outputs = tf.cast(tf.shape(self.Y)[-1], self.Y.dtype)

@@ -1,4 +1,4 @@
-"""Kernels beyond those of GPflow, for any GPflow model."""
+"""Kernels that GPflow does not have, for any GPflow model."""
 
 from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, SoftKI, WithMissingVariance

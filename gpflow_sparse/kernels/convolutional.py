@@ -32,8 +32,8 @@ class Convolutional(Kernel):
 
     with ``c = 1 / P`` if ``average``, else 1. Van der Wilk, Rasmussen and Hensman, "Convolutional
     Gaussian Processes" (2017), as Shi, Titsias and Mnih (2020, arXiv:1910.10596v5, section 4) use
-    it; they print no c, other codes divide by P, which is a factor P^2 in k. Averaging keeps the
-    variance of f at most that of g times the largest squared weight.
+    it; they print no c, other codes divide by P, which is a factor P^2 in k. With averaging the
+    variance of f is at most the variance of g times the largest squared weight.
 
     GPflow's ``Convolutional`` has ``c = 1 / P`` too, no stride, and treats every channel of a patch
     as a separate patch.
@@ -131,7 +131,7 @@ class Convolutional(Kernel):
         return require_single(self.base_kernel, self.grid.patch_length, "base_kernel")
 
     def _images(self, X: Any) -> tf.Tensor:
-        """Images ``[..., D]``; refuses other numbers of columns than that of pixel values."""
+        """Images ``[..., D]``; D must be the number of pixel values."""
         X = tf.convert_to_tensor(X)
         if X.shape.rank is not None and X.shape[-1] is None:
             return tf.ensure_shape(X, [*X.shape[:-1], self.grid.num_pixels])
@@ -205,7 +205,7 @@ class TICK(Convolutional):
         """
         :param location_kernel: k_loc, on rows and columns ``[..., 2]``; by default Matern 3/2 of
             lengthscale 3, the paper's. Its variance is set to 1 and not trained: it would multiply
-            that of ``base_kernel``.
+            the variance of ``base_kernel``.
         """
         super().__init__(
             base_kernel, image_shape, patch_shape, weights=weights, stride=stride, average=average

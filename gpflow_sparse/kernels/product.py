@@ -17,7 +17,7 @@ def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> 
 
     :param kind: a stationary GPflow kernel, such as ``gpflow.kernels.Matern32``.
     :param lengthscales: one per column, ``[D]``.
-    :param variance: of the product; the factors have 1, fixed.
+    :param variance: variance of the product; the factors have variance 1, fixed.
     :raises ValueError: for a class without variance and lengthscales, or bad lengthscales.
     """
     if not (isinstance(kind, type) and issubclass(kind, gpflow.kernels.IsotropicStationary)):

@@ -29,7 +29,7 @@ from gpflow_sparse.validation.public_methods import explain_arguments, public_me
 
 # Starting value of the residual scale, near 1, where the bound is the standard one.
 _SCALE = 0.9
-# Arguments of GPflow's models, by those that models without them have.
+# Arguments of GPflow's models, by the arguments that replace them.
 _INSTEAD = {"noise_variance": "likelihood", "Z": "inducing_variable"}
 
 
@@ -45,7 +45,7 @@ class SparseGPModel(GPModel):
     Predictions and draws have them, objectives do not."""
 
     former_arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """For names that arguments of the constructor had before, the present ones."""
+    """Present names of arguments of the constructor, by former names."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor of a subclass say which arguments it has."""
@@ -354,7 +354,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             )
 
     def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
-        """The part of the bound that is a sum over rows, for those of a batch."""
+        """The part of the bound that is a sum over rows, for the rows of a batch."""
         if self.bound == "standard":
             (X, Y), (mean, variance, *_) = data, terms
             return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, variance, Y))

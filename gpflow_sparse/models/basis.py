@@ -31,9 +31,9 @@ class WeightSpaceModel(RegressionModel):
     A regression model with a finite basis of m functions, Gaussian noise and q in closed form.
 
     Only sums over rows are needed, ``A A^T [m, m]`` and ``A (Y - mean)``, which are streamed:
-    memory O(m^2) and that of one block of rows, gradients included, for any N. A subclass defines
-    the objective, and prior and sums of its predictions if they are not those of ``kernel`` and
-    ``basis``.
+    memory O(m^2) and one block of rows, gradients included, for any N. A subclass defines the
+    objective, and the prior and the sums of its predictions if they do not follow from ``kernel``
+    and ``basis``.
     """
 
     takes_batches = True

@@ -1,9 +1,9 @@
-"""Training steps that update some rows of long variables and do not read or write others.
+"""Training steps that update some rows of row variables and do not read or write others.
 
 The methods ``sparse_step`` and ``step_gradients`` of a model with row-wise updates, which is a
 :class:`~gpflow_sparse.training.contract.PartialUpdateModel`, are the functions here. The model
 gives them ``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. No gradient or other tensor
-of the size of a long variable is formed.
+of the size of a row variable is formed.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class RowUpdate(NamedTuple):
     def gradients(
         self, dense_variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor], Gradients]:
-        """The loss, its gradients at the rows, and those of the small variables that have one."""
+        """The loss, its gradients at the rows, and for dense variables that have one."""
         values = [tf.gather(variable, indices) for variable, indices in self.row_indices]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *dense_variables])
@@ -117,7 +117,7 @@ class _Rows(NamedTuple):
 def _mean_gradients(
     model: Any, data: Data, replicas: Replicas
 ) -> tuple[tf.Tensor, list[_Rows], Gradients, Callable[[Sequence[tf.Tensor]], None]]:
-    """The loss, gradients of rows and of small variables, and what to call with changes of rows."""
+    """The loss, gradients of rows and of dense variables, and a function of changes of rows."""
     updates: list[RowUpdate] = []
     trained: list[tf.Variable] = []
 

@@ -65,7 +65,7 @@ class Snapshot(tf.Module):
 
     def is_current(self, modules: Sequence[tf.Module]) -> bool:
         """
-        Whether classes, settings and values are those recorded, but for the rounding of transforms.
+        Whether classes, settings and values are as recorded, but for the rounding of transforms.
         """
         return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 
@@ -134,7 +134,7 @@ class FixedStatistics(tf.Module):
         return self._rotation is not None
 
     def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: TrainingData) -> None:
-        """Replace the sums by those of the present modules and data."""
+        """Replace the sums by the sums of the present modules and data."""
         variables, values = [*self._sums], [*sums]
         if self._rotation is not None:
             variables, values = [*variables, *self._rotation], [*values, *rotate(sums)]
@@ -143,7 +143,7 @@ class FixedStatistics(tf.Module):
         self._fix(fixed, data)
 
     def is_current(self, fixed: Sequence[tf.Module], data: TrainingData) -> bool:
-        """Whether modules and data are those of the sums, with the same values."""
+        """Whether the sums are of these modules and data, with the same values."""
         try:
             self.require_current(fixed, data)
         except ValueError:

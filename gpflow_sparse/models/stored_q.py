@@ -1,7 +1,7 @@
 """Attributes for a q that is no pair of GPflow parameters: what GPflow's functions say of them.
 
 GPflow's ``NaturalGradient`` and ``set_trainable`` take single parameters. A q of several sets is
-in tuples of them, and a q of which a step updates some rows is in long variables. Where these
+in tuples of them, and a q of which a step updates some rows is in row variables. Where these
 functions meet one, it says what to call instead.
 """
 
@@ -59,11 +59,11 @@ class LongRows(Stored):
 
 
 class _Parameters(tuple[Any, ...]):
-    """A tuple that tells GPflow's ``NaturalGradient`` that it is no parameter."""
+    """A tuple that GPflow's ``NaturalGradient`` refuses with an explanation."""
 
     @property
     def unconstrained_variable(self) -> Any:
-        """Where GPflow reads the variable of a parameter, inside ``tf.function``."""
+        """Raise an error where GPflow reads the variable of a parameter, inside ``tf.function``."""
         raise ValueError(
             "gpflow.optimizers.NaturalGradient takes pairs of parameters, and q_mu and q_sqrt of "
             f"this model are tuples, of {len(self)} set(s): call "
@@ -74,13 +74,13 @@ class _Parameters(tuple[Any, ...]):
 
 @register_get_shape(_Parameters)
 def _refused(value: _Parameters, context: Any) -> Any:
-    """Eagerly GPflow asks for the shape first."""
+    """Raise the same error eagerly, where GPflow reads the shape first."""
     return value.unconstrained_variable
 
 
 @cache
 def _long(kind: type) -> type:
-    """The class of a variable whose rows refuse what GPflow would do with them."""
+    """The class of a variable whose rows raise an error in GPflow's ``set_trainable``."""
     if issubclass(kind, _Long):
         return kind
     return type(kind.__name__, (_Long, kind), {"__module__": kind.__module__})
@@ -88,18 +88,18 @@ def _long(kind: type) -> type:
 
 class _Long:
     def __iter__(self) -> Iterator[Any]:
-        """The rows, as of any variable; GPflow's ``set_trainable`` takes each for a module."""
+        """The rows, as for any variable; GPflow's ``set_trainable`` takes each for a module."""
         for row in super().__iter__():  # type: ignore[misc]
             row.variables = _NoVariables()
             yield row
 
 
 class _NoVariables:
-    """In place of the variables of a module."""
+    """Stand-in for the variables of a module, which raises an error."""
 
     def __iter__(self) -> Iterator[Any]:
         raise ValueError(
-            "gpflow.set_trainable takes parameters and modules, and a long variable of q, such as "
+            "gpflow.set_trainable takes parameters and modules, and a row variable of q, such as "
             "q_mu, is a tf.Variable, which training.fit always updates: to train the other "
             "parameters alone, give a Keras optimizer the gradients of model.dense_variables."
         )

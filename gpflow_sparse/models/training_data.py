@@ -192,7 +192,7 @@ def streamed(
     Sums over rows in blocks that keep the memory of features bounded; gradients flow to all
     parameters.
 
-    :param statistics: of ``X [n, D]`` and the errors of the prior mean ``[n, P]``, both in
+    :param statistics: function of ``X [n, D]`` and the errors of the prior mean ``[n, P]``, both in
         ``dtype``, and what the basis precomputes; see
         :func:`gpflow_sparse.numerics.streaming.streamed_sum`.
     """
@@ -223,7 +223,7 @@ def row_sums(
 
     :param kernel_diagonal: ``k(x, x) [n]`` of the kernel whose bound is sought; None for a finite
         sum, which has no residual.
-    :param bounded: the sums for another bound, from those of some rows, ``X`` and features.
+    :param bounded: the sums for another bound, from the sums of some rows, ``X`` and features.
     """
 
     def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> collapsed.RowSums:

@@ -18,8 +18,8 @@ def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]
     """
     Lower Cholesky factor of a block matrix, by block elimination.
 
-    The diagonal blocks are the factors of the successive Schur complements. The operations are
-    those of a factorization of the whole matrix, (sum M_i)^3 / 3, but mostly in matrix products.
+    The diagonal blocks are the factors of the successive Schur complements. It takes the operations
+    of a factorization of the whole matrix, (sum M_i)^3 / 3, but mostly in matrix products.
 
     :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``.
     :param names: names of the diagonal blocks, for the error.

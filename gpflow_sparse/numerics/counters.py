@@ -1,11 +1,11 @@
 """Counter-based random numbers: each is a hash of ``(seed, index, lane)`` and is never stored.
 
 Any rows of a table of random numbers can be computed without the others, and a table of 1e7 rows
-takes no memory. The hash is that of SplitMix64, Steele, Lea and Flood, "Fast Splittable
-Pseudorandom Number Generators" (2014), figure 17: a state that grows by a constant, and a mixing of
-its 64 bits. One such generator makes the states of the rows from the seed, and from each row
-another makes its lanes, so that results for neighboring seeds, indices and lanes are independent.
-Not for cryptography.
+takes no memory. The hash is SplitMix64, Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+Generators" (2014), figure 17: a state that grows by a constant, and a mixing of its 64 bits. One
+such generator makes the states of the rows from the seed, and from each row another makes its
+lanes, so that results for neighboring seeds, indices and lanes are independent. Not for
+cryptography.
 """
 
 import tensorflow as tf

@@ -179,8 +179,8 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
 
 def cholesky_gradient(L: tf.Tensor, dL: tf.Tensor) -> tf.Tensor:
     """
-    Gradient at a symmetric matrix from that at its factor, by the operations of the factorization
-    in reverse order; time O(2 M^3 / 3).
+    Gradient at a symmetric matrix from the gradient at its factor, by the operations of the
+    factorization in reverse order; time O(2 M^3 / 3).
 
     For ``L = [[L1, 0], [U^T, L2]]``, with ``G`` the symmetric gradient of a diagonal block,
 

@@ -185,9 +185,9 @@ class HostSearch:
     """
     Searches among points that may change: the index is built again only when they have.
 
-    Results for some rows are stored, so that each is searched once for one state of the points;
-    and those of :meth:`find_ahead` for the next search. What was found for another state of the
-    points is never used: it is thrown away, and every row is searched anew when it comes.
+    Results for some rows are stored, so that each is searched once for one state of the points, and
+    results of :meth:`find_ahead` for the next search. Results for another state of the points are
+    never used: they are discarded, and every row is searched anew.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -271,7 +271,7 @@ class _CachedSearch:
         return same
 
     def find(self, X: np.ndarray, count: int, most: int | None) -> np.ndarray:
-        """Stored results, and for other rows those of the index."""
+        """Stored results, and for other rows results of the index."""
         with self._lock:
             if count not in self._tables:  # one at a time, so that the memory is bounded
                 rows = _MEMORY // RowTable.bytes_per_row(X.shape[1], count)
@@ -293,8 +293,8 @@ def _address(array: np.ndarray) -> int:
 
 def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
-    As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, and memory for the
-    distances to at most 65,536 points at a time. No gradient passes through the choice.
+    The result of :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, and memory
+    for the distances to at most 65,536 points at a time. No gradient passes through the choice.
 
     :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.

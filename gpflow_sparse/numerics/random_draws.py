@@ -111,10 +111,10 @@ def different(size: int, count: int | tf.Tensor) -> tf.Tensor:
     """
     Different integers from 0 to ``size - 1``, int32 ``[count]``, all subsets equally likely.
 
-    Fewer than a quarter of all are drawn independently, and those that are there already again
-    until none is: all are treated alike, so all subsets are equally likely. That takes
-    O(count log count) whatever the size; otherwise all are sorted by random keys. TensorFlow's own
-    shuffles have kernels on CPUs only, and none for XLA.
+    Fewer than a quarter of all are drawn independently, and repeats are drawn again until there are
+    none: all are treated alike, so all subsets are equally likely. This takes O(count log count)
+    for any size; otherwise all are sorted by random keys. TensorFlow's own shuffles have kernels on
+    CPUs only, and none for XLA.
     """
     if tf.is_tensor(count) or size <= _MAX_SORTED * count:
         keys = tf.random.stateless_uniform([size], next_seed(), dtype=tf.float64, alg=_ALGORITHM)

@@ -1,10 +1,11 @@
 """Replicas of a training step: each computes its part of the batch, and the parts are averaged.
 
-Variables are those of one process and not copies in the scope of a ``tf.distribute`` strategy.
-Every process applies the same averaged gradients to its own variables, once, whatever optimizer it
-uses: only what is computed from the rows of a batch is done in replicas. The devices of a process
-are filled by a loop while the step is traced, in the same thread and graph, so that the replicas of
-a process read one set of variables. The strategy sums over the replicas of all processes.
+Variables are plain variables of one process, not copies in the scope of a ``tf.distribute``
+strategy. Every process applies the same averaged gradients to its own variables, once, whatever
+optimizer it uses: only what is computed from the rows of a batch is done in replicas. The devices
+of a process are filled by a loop while the step is traced, in the same thread and graph, so that
+the replicas of a process read one set of variables. The strategy sums over the replicas of all
+processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,11 +69,11 @@ class Replicas:
 
         With several replicas, the mean of each one's results, weighted by its number of rows. That
         is exact for ``N / n sum_n l_n - KL``, its gradients, and means over rows. Inside of
-        ``compute``, random draws of rows are those of the whole batch, and a factorization that
-        fails gives NaN: an error of one process would leave the others waiting.
+        ``compute``, random draws of rows are as for the whole batch, and a factorization that fails
+        gives NaN: an error of one process would leave the others waiting.
 
         :param compute: returns tensors, and ``tf.IndexedSlices`` whose indices may differ between
-            replicas; those of all replicas are then joined. It is called once per device.
+            replicas; slices of all replicas are then joined. It is called once per device.
         :param data: the whole batch ``(X [n, D], Y [n, P])``; None for a model that holds its data,
             which every process then evaluates as a whole.
         """
@@ -93,7 +94,8 @@ class Replicas:
         """
         Different indices and the summed values of slices that :meth:`mean` has returned.
 
-        Indices are in the order of their first occurrence: in that of all replicas if they agree.
+        Indices are in the order of their first occurrence; where all replicas agree, in their
+        order.
         """
         if self.count == 1:
             return slices.indices, slices.values

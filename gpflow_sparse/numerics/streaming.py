@@ -2,8 +2,8 @@
 
 Automatic differentiation keeps the intermediate results of the forward pass for the backward pass.
 Where that is too much memory, they are computed again: with a third more multiplications, the
-memory is that of one block of rows. :func:`streamed_sum` is for sums over rows, which may be in
-files, and :func:`by_chunks` for functions that act on each row.
+memory is one block of rows. :func:`streamed_sum` is for sums over rows, which may be in files, and
+:func:`by_chunks` for functions that act on each row.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ Tensors = Sequence[tf.Tensor]
 OfRows = Callable[[Tensors, Tensors], tf.Tensor]
 # AutoGraph would convert all functions that a loop calls, at every call.
 _PLAIN = tf.autograph.experimental.do_not_convert
-# What makes sums over the rows of all processes from those of this one.
+# Function that adds the sums of all processes to the sums of this one.
 _TOTAL: ContextVar[Callable[[Tensors], Tensors] | None] = ContextVar(
     "gpflow_sparse_total", default=None
 )
@@ -31,7 +31,7 @@ def totals_by(total: Callable[[Tensors], Tensors]) -> Iterator[None]:
     """
     In this block, :func:`streamed_sum` has the rows of all processes, of which each holds some.
 
-    :param total: of tensors, returns their sums over all processes, which must be the same in all.
+    :param total: returns sums of tensors over all processes, which must be the same in all.
     """
     token = _TOTAL.set(total)
     try:
@@ -55,8 +55,8 @@ def streamed_sum(
     """
     ``sum_b statistics(block b of data, tensors)``, whose gradient is a second pass over the rows.
 
-    Memory is that of one block for any N. Inside ``tf.function`` both passes are loops: the graph
-    does not grow with N, and N may be unknown while tracing.
+    Memory is one block for any N. Inside ``tf.function`` both passes are loops: the graph does not
+    grow with N, and N may be unknown while tracing.
 
     Gradients flow to ``tensors`` and to every trainable ``tf.Variable`` read inside ``statistics``.
     None flows to ``data``, nor to other tensors that ``statistics`` captures: a tensor to be
@@ -86,8 +86,8 @@ def streamed_sum(
                     sums = list(statistics(blocks, local))
                 sources = [*local, *watched]
                 gradients = tape.gradient(sums, sources, list(upstream), "zero")
-                # gradients of gathers are sparse, and cannot be added; those of batches of unknown
-                # height may have unknown shapes
+                # gradients of gathers are sparse, and cannot be added; gradients of batches of
+                # unknown height may have unknown shapes
                 return [
                     tf.ensure_shape(tf.convert_to_tensor(part), source.shape)
                     for part, source in zip(gradients, sources, strict=True)
@@ -109,7 +109,7 @@ def streamed_sum(
 
 
 def _by_creation(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    """Variables in an order that is that of other processes too; TensorFlow's is of addresses."""
+    """Variables in an order that other processes share; TensorFlow orders them by address."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
     return list(tape.watched_variables())
@@ -124,7 +124,7 @@ def _sum_over_blocks(
     else:
         sums = _sum_over_slices(function, data, block_rows)
     total = _TOTAL.get()
-    # a tape must not record the communication: its gradient is that of `streamed_sum`
+    # a tape must not record the communication: `streamed_sum` has the gradient
     return sums if total is None else list(total([tf.stop_gradient(part) for part in sums]))
 
 
@@ -171,7 +171,7 @@ def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dat
     """
     A data set of consecutive rows of arrays on disk (``np.memmap``), read block by block.
 
-    :param arrays: of the same number of rows.
+    :param arrays: arrays with the same number of rows.
     """
     num_rows = len(arrays[0])
     types = [tf.as_dtype(array.dtype) for array in arrays]
@@ -206,8 +206,8 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
     Gradients flow to ``rows``, to ``shared`` and to variables that the function reads; tensors of
     any other origin must come in ``shared``. Not differentiable twice.
 
-    :param function: of lists of tensors, the first of n rows each; its result has n rows, which
-        depend on those rows alone, and the float type of the first.
+    :param function: function of lists of tensors, the first of n rows each; its result has n rows,
+        which depend on those rows alone, and the float type of the first.
     :param rows: ``[N, ...]`` each, floats.
     :param shared: tensors that all rows need, floats.
     :return: ``[N, ...]``.
@@ -258,7 +258,7 @@ def _gradients(
     variables: Sequence[tf.Variable],
     upstream: tf.Tensor,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Gradients of the chunks, stacked as they are, and those of ``shared`` and ``variables``."""
+    """Gradients of the chunks, stacked as they are, and of ``shared`` and ``variables``."""
     count, sources = tf.shape(upstream)[0], [*shared, *variables]
 
     def add(i: tf.Tensor, made: Any, sums: Any) -> Any:
@@ -267,7 +267,7 @@ def _gradients(
             tape.watch([*chunk, *sources])
             result = function(chunk, shared)
         slopes = tape.gradient(result, [*chunk, *sources], upstream[i], "zero")
-        dense = [tf.convert_to_tensor(slope) for slope in slopes]  # those of gathers are sparse
+        dense = [tf.convert_to_tensor(slope) for slope in slopes]  # gradients of gathers are sparse
         made = [array.write(i, slope) for array, slope in zip(made, dense, strict=False)]
         return i + 1, made, [s + d for s, d in zip(sums, dense[len(chunks) :], strict=True)]
 

@@ -34,7 +34,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     through it, of any order, can be computed until then. A function that is called within another
     trace belongs to that one, whatever compiled it.
 
-    :param options: of ``tf.function``.
+    :param options: options of ``tf.function``.
     """
     return tf.function(_Traced(function), autograph=False, **options)
 
@@ -89,7 +89,7 @@ class _Traced:
 
 @contextlib.contextmanager
 def _owned(graph: Any) -> Iterator[None]:
-    """What this block of a trace leaves in the tables of the process lasts as long as its graph."""
+    """Keep entries that a trace adds to tables of the process only as long as its graph."""
     before = set(_GRADIENTS)
     try:
         yield
@@ -105,7 +105,7 @@ def _hold_gradients(graph: Any, names: Iterable[str]) -> None:
 
     The registry, which must find them as long as the graph lives, then refers to the graph weakly.
 
-    :param names: of these, and perhaps of gradients that other threads have registered.
+    :param names: names of these gradients, and perhaps of gradients of other threads.
     """
     found = {name: _GRADIENTS[name][_FUNCTION] for name in names}
     held = {name: f for name, f in found.items() if _is_within(_graph_of(f), graph)}

@@ -27,7 +27,8 @@ ARRAY_TYPES = frozenset(
 )
 
 _FLOATS = ("nan", "inf", "-inf")
-# Fields of the description of an object of each kind, and the types of those that are no nodes.
+# Fields of the description of an object of each kind, and the types of the fields that are not
+# nodes.
 _ARRAY: dict[str, Any] = {"data": str}
 _FIELDS: dict[str, dict[str, Any]] = {
     "scalar": _ARRAY,

@@ -237,7 +237,7 @@ def _damaged(path: str | os.PathLike, how: str) -> str:
 
 
 def as_path(path: str | os.PathLike, name: str = "path") -> Path:
-    """``path`` with "~" expanded; ``name`` is that of the argument, for errors."""
+    """``path`` with "~" expanded; ``name`` is the argument's name in errors."""
     try:
         return Path(path).expanduser()
     except TypeError as error:

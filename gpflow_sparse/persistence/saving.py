@@ -134,7 +134,7 @@ def _model_from_tree(
 
 
 def _reason(error: Exception) -> str:
-    """Our own words on what is wrong with a file; those of other packages are in the traceback."""
+    """What is wrong with a file, without the texts of errors of other packages."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

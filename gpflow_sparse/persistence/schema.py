@@ -35,7 +35,7 @@ class Given(NamedTuple):
     """The type of an object of which some fields may be missing, and others are allowed."""
 
     fields: dict[str, Any]
-    """From field to type."""
+    """Types by field."""
 
 
 def read_json(path: Path, schema: Any, remedy: str) -> Any:

@@ -94,7 +94,7 @@ class SparsePosterior(AbstractPosterior):
 
     def terms(self, X: tf.Tensor) -> Terms:
         """
-        What an ELBO needs at the rows of a batch, without calibration.
+        Terms of an ELBO at the rows of a batch, without calibration.
 
         :param X: ``[n, D]``.
         """
@@ -192,11 +192,11 @@ class SparsePosterior(AbstractPosterior):
         """
         Functions drawn from the current posterior, to be evaluated at any inputs.
 
-        Their mean and covariance are those of :meth:`predict_f` with ``full_cov``, whatever
+        Their mean and covariance equal :meth:`predict_f` with ``full_cov``, whatever
         ``num_features``; :class:`~gpflow_sparse.posteriors.pathwise.FunctionDraws` explains why,
         and the effect of ``num_features``. Wilson et al., "Efficiently Sampling Functions from
         Gaussian Process Posteriors" (2020, arXiv:2002.09309). Two exceptions: with neighbors, mean
-        and variance at each x are those of :meth:`predict_f` without ``full_cov``, see
+        and variance at each x equal :meth:`predict_f` without ``full_cov``, see
         :class:`~gpflow_sparse.posteriors.NeighborPosterior`; and functions of a deep posterior are
         composed of fresh draws of all layers, while :meth:`predict_f` averages over a few frozen
         draws of the hidden ones.
@@ -296,7 +296,7 @@ class BlockPosterior(SparsePosterior):
     A posterior of independent whitened blocks of variables that all rows share.
 
     A subclass writes :meth:`blocks`, ``block_sizes``, ``prior_kl``, ``_tensors`` and, where the
-    prior variance of f is not that of the kernel, ``_prior_variances``.
+    prior variance of f is not the kernel's, ``_prior_variances``.
     """
 
     block_sizes: tuple[int, ...]
@@ -307,7 +307,7 @@ class BlockPosterior(SparsePosterior):
         """
         The blocks, with their covariances with f at ``X [n, D]``.
 
-        :param cache: as of :meth:`predict`.
+        :param cache: as in :meth:`predict`.
         """
 
     def terms(self, X: tf.Tensor) -> Terms:

@@ -19,8 +19,8 @@ class BasisPosterior(BlockPosterior):
     """
     ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with the prior of the residual r.
 
-    With ``kernels.Basis`` r is zero. With the kernel that the basis projects, r has the
-    variance ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
+    With ``kernels.Basis`` r is zero. With the kernel that the basis projects, r has the variance
+    ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) plus the evaluation of the basis; a cached posterior
     keeps the precomputed tensors of the basis.
 
     ``q_mu`` is ``[m, P]``; ``q_sqrt`` is lower triangular ``[P, m, m]``, or ``[m, P]`` standard
@@ -42,7 +42,7 @@ class BasisPosterior(BlockPosterior):
         return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
-        """With no residual process the moments of ``A^T w`` are all."""
+        """Without a residual process only the moments of ``A^T w``."""
         (q_mu, q_sqrt, rest), basis = self._parts(cache), self.X_data.basis
         is_all, mixing = isinstance(self.kernel, Basis), None
         if cache is not None:

@@ -113,7 +113,7 @@ def mixed(
     full_output_cov: bool,
 ) -> MeanAndVariance:
     """
-    Moments of ``W g`` from those of the latent functions g.
+    Moments of ``W g`` from the moments of the latent functions g.
 
     :param moments: per part, mean ``[..., N, L_k]`` of its latent functions, and variance
         ``[..., N, L_k]`` or, with ``full_cov``, covariance ``[..., L_k, N, N]``.
@@ -133,7 +133,7 @@ def mixed(
 
 
 def mixed_terms(kernel: Kernel, parts: Sequence[Terms]) -> Terms:
-    """Terms of an ELBO for f, from those of the latent functions of each kernel."""
+    """Terms of an ELBO for f, from the terms of the latent functions of each kernel."""
     if not isinstance(kernel, MultioutputKernel):
         return parts[0]
     mean, variance = mixed(kernel, [(part.mean, part.variance) for part in parts], False, False)

@@ -1,8 +1,8 @@
-"""GPflow's wrapper for outputs that share inducing variables, around those of this package.
+"""GPflow's wrapper for outputs that share inducing variables of this package.
 
 ``SharedIndependentInducingVariables(Z)`` adds nothing to inducing variables that every output
-shares anyhow, so that the posterior is that of ``Z`` itself. For all other inducing variables the
-wrapper keeps GPflow's posterior.
+shares anyhow, so that the posterior is the posterior of ``Z`` itself. For all other inducing
+variables the wrapper keeps GPflow's posterior.
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ class Auto(Recipe):
     """
     The method that predicts held-out rows best, see :func:`gpflow_sparse.recipes.choice.choose`.
 
-    ``options`` hold options of methods, for those candidates that have them.
+    ``options`` are options of methods, for the candidates that have them.
     """
 
     name = "auto"
@@ -33,7 +33,7 @@ class Auto(Recipe):
 
     @property
     def for_candidates(self) -> dict[str, Any]:
-        """The options that were chosen, for those candidates that have them."""
+        """The options that were chosen, for the candidates that have them."""
         common = {f.name: f.default for f in dataclasses.fields(Recipe)} | {"trees": False}
         given = {name: getattr(self, name) for name in common}
         chosen = {name: value for name, value in given.items() if value != common[name]}

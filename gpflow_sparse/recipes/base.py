@@ -1,4 +1,4 @@
-"""What a method declares about itself; importing this module does not import TensorFlow."""
+"""Base class of the recipes of methods; importing this module does not import TensorFlow."""
 
 import dataclasses
 import math
@@ -165,7 +165,7 @@ class Recipe:
 
     @classmethod
     def own_options(cls) -> list[str]:
-        """The options that the method has beside those of all methods."""
+        """The options that the method has beside the options of all methods."""
         common = {field.name for field in dataclasses.fields(Recipe)}
         return [field.name for field in dataclasses.fields(cls) if field.name not in common]
 
@@ -301,7 +301,7 @@ class Recipe:
         return steps_alone(self, model, rows, until)
 
     def after_files(self, model: "gpflow.models.GPModel", rows: "Shards") -> None:
-        """What is computed from all rows in files after the steps, also after Ctrl-C."""
+        """Compute what needs all rows in files after the steps, also after Ctrl-C."""
 
     def finish(self, model: "gpflow.models.GPModel") -> "gpflow.models.GPModel":
         """The model to keep, from the trained one."""
@@ -331,8 +331,8 @@ class Recipe:
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         """
-        Tensor elements in memory during training, to within a factor of two; unless a method says
-        otherwise those of inducing points that all rows use.
+        Tensor elements in memory during training, to within a factor of two; by default for
+        inducing points that all rows share.
         """
         from gpflow_sparse.recipes.points import num_elements
 

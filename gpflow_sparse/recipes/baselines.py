@@ -25,7 +25,7 @@ def score_baseline(
 
     :param name: "constant"; "linear", Bayesian ridge or logistic regression; or "trees",
         scikit-learn's histogram gradient boosting, with a Gaussian around its predictions whose
-        variance is that of the residuals of a fifth of the rows.
+        variance is the mean squared error on a held-out fifth of the rows.
     :param rows: training rows ``(X [N, D], Y [N, P])``, standardized, or labels.
     :param new: rows to predict.
     :return: regression: rmse, nlpd (summed over outputs), crps, coverage; else error_rate, nlpd,
@@ -58,7 +58,7 @@ def baseline_moments(name: str, rows: Pair, X: np.ndarray, seed: int = 0) -> Pai
 
 
 def _probabilities(name: str, rows: Pair, X: np.ndarray, num_classes: int, seed: int) -> np.ndarray:
-    """Probabilities of all classes [N, C], those that no row has included."""
+    """Probabilities of all classes [N, C], classes without training rows included."""
     models: dict[str, Any] = {
         CONSTANT: DummyClassifier(strategy="prior"),
         LINEAR: LogisticRegression(max_iter=500),

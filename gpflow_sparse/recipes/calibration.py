@@ -14,7 +14,7 @@ from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.training.calibration import calibration_improvement
 
 MIN_ROWS = 8000
-"""With fewer training rows none are held out: a twentieth would often make predictions worse."""
+"""With fewer training rows none are held out: training without a twentieth was often worse."""
 _FRACTION, _MAX_ROWS = 0.05, 1000
 
 
@@ -26,11 +26,11 @@ def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
 
 def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
     """
-    The rows to train on, and those to calibrate on.
+    The rows to train on, and the rows to calibrate on.
 
-    :return: of a folder, the sample of its training rows, and the rows held out when it was opened;
-        all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where the
-        recipe does not calibrate.
+    :return: for a folder, the sample of its training rows, and the rows held out when it was
+        opened; all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where
+        the recipe does not calibrate.
     """
     X, Y = dataset.train
     if not will_calibrate(recipe, dataset):
@@ -47,7 +47,7 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
     The mean log density of held-out rows as a function of the model; as calibrated, where the model
     will be.
 
-    :param num_rows: of the training rows, which decide whether it will be.
+    :param num_rows: number of training rows, which decides whether it will be.
     """
 
     def score(model: Any) -> float:
@@ -85,7 +85,7 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
     intervals = "" if found.scores is None else ", and intervals are conformal"
     noise = ""
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-        noise = f", that of the noise by {found.noise:.3g}"
+        noise = f", the variance of the noise by {found.noise:.3g}"
     return (
         f"Calibrated on {found.num_rows} held-out rows: the variance of the function is multiplied "
         f"by {found.function:.3g}{noise}{intervals}."

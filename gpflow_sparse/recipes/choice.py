@@ -63,7 +63,7 @@ class Choice(NamedTuple):
     start: GPModel | None = None
     """The trained candidate; None if there was only one."""
     is_timed: bool = False
-    """Whether the number of steps is that of the time left."""
+    """Whether the number of steps was chosen by the time left."""
     interrupted: bool = False
     """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
 
@@ -81,8 +81,8 @@ def choose(
     Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
     by the mean log density of the held-out rows is trained further (successive halving). A winner
     that was better after the first round than after the second is trained anew, and only for as
-    many steps, if there is time for them; so is a method that holds out rows itself.
-    Where the model will be calibrated, log densities are those with calibration.
+    many steps, if there is time for them; so is a method that holds out rows itself. Where the
+    model will be calibrated, log densities are calibrated too.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.

@@ -57,11 +57,11 @@ class CachedModel:
         return getattr(self._model, "calibration", None)
 
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of f, equal to those of the model."""
+        """Mean and variance of f, equal to the model's."""
         return self._posterior.predict_f(X)
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of new observations, equal to those of the model."""
+        """Mean and variance of new observations, equal to the model's."""
         likelihood = self._model.likelihood
         if not hasattr(self._posterior, "predict_y"):
             return likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
@@ -70,7 +70,7 @@ class CachedModel:
         return mean, variance
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Log density of each row, equal to that of the model."""
+        """Log density of each row, equal to the model's."""
         likelihood, num_latent_gps = self._model.likelihood, self._model.num_latent_gps
         X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=num_latent_gps)
         checks.require_range(Y, "Y")
@@ -109,7 +109,7 @@ def evaluate(
         and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
         predictions that they score (mean, variance and probability integral transform, or
         probabilities). CRPS and the transform are in closed form for Gaussian noise, and otherwise
-        from 2,000 draws of every observation; for likelihoods without draws, those of a Gaussian
+        from 2,000 draws of every observation; likelihoods without draws are replaced by a Gaussian
         with mean and variance of the observation.
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
@@ -151,7 +151,7 @@ def _calibration(
     """
     CRPS in original units, and the probability integral transform of observations [N, P].
 
-    :param moments: of standardized observations.
+    :param moments: mean and variance of standardized observations.
     """
     X, Y = pairs
     by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
@@ -172,7 +172,7 @@ def _calibration(
         Z = tf.constant(draw(moments[0][part], moments[1][part]))
         points = standardizer.to_original_units(Z).numpy()  # [S, N, P]
         if not by_formula:
-            # ties, as of counts, are shared between both sides
+            # half of the ties, which counts have, are below
             below = [np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)]
             pit[part] = 0.5 * (below[0] + below[1])
         scores.append(metrics.crps_of_points(Y[part], points))

@@ -1,4 +1,4 @@
-"""What methods with a finite basis share: the basis itself, and checks of its options."""
+"""Shared code of methods with a finite basis: the basis itself, and checks of its options."""
 
 import dataclasses
 from typing import Any, TypeVar

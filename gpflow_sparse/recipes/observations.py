@@ -100,7 +100,7 @@ def sample_marginals(
     likelihood: gpflow.likelihoods.Likelihood, mean: np.ndarray, variance: np.ndarray
 ) -> np.ndarray:
     """
-    2,000 draws of every new observation [S, N, P], each independent of those of other rows.
+    2,000 draws of every new observation [S, N, P], independent between rows.
 
     :param mean: marginal means of f [N, P].
     :param variance: marginal variances of f [N, P].

@@ -34,8 +34,8 @@ def num_inducing(default: int = 256) -> Any:
     """Number of inducing points, M."""
     return option(
         default,
-        "M, inducing points; of two sets those of the base set. Where rows repeat, all distinct "
-        "rows if there are at most M.",
+        "M, inducing points, of the base set if there are two sets. Where rows repeat, all "
+        "distinct rows if there are at most M.",
         least=1,
     )
 

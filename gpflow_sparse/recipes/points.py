@@ -1,4 +1,4 @@
-"""What methods with inducing points share: arguments of their models, sizes and memory."""
+"""Shared code of methods with inducing points: arguments of their models, sizes and memory."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ def shrunk_sizes(
     recipe: Any, num_distinct: int, num_rows: int | None, num_least: int = 0
 ) -> dict[str, int]:
     """
-    At most a quarter of the distinct training rows in each inducing set.
+    Sizes of the inducing sets, each at most a quarter of the distinct training rows.
 
     Where rows repeat and the sets have room for all that are distinct, all are points, in the base
     set first: the approximation is then exact at all rows.

@@ -25,9 +25,9 @@ from gpflow_sparse.recipes.methods.solvegpr import SolveGPR
 from gpflow_sparse.recipes.methods.svgp import SVGP
 from gpflow_sparse.recipes.methods.swsgp import SWSGP
 
-# In the order in which they are listed, and in which the automatic choice tries those that suit a
-# table: first the one that needs no steps, for a budget of time that ends before others have
-# learned; then those whose start takes least time.
+# In the order in which they are listed, and in which the automatic choice tries methods that suit a
+# table: first the method without steps, for a budget of time that ends before others are trained;
+# then methods whose start takes least time.
 _LISTED: tuple[type[Recipe], ...] = (
     GPnn,
     SoftKI,
@@ -166,7 +166,7 @@ def takers(name: str) -> list[str]:
 
 
 def read_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some options that a method has."""
+    """The given options that a method has."""
     return {name: value for name, value in options.items() if method in takers(name)}
 
 

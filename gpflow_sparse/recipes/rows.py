@@ -56,7 +56,7 @@ def validation_rows(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def random_rows(X: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """At most that many distinct rows, chosen at random; all in their order."""
+    """At most ``most`` distinct rows, chosen at random; X itself if it has no more rows."""
     count = min(most, num_distinct(X))
     return X if count == len(X) else gs.initialization.random_subset(X, count, seed=seed)
 

@@ -65,18 +65,18 @@ class InitialHyperparameters:
     """
     Starting hyperparameters for the methods that are tried on a table.
 
-    Those of exact GPs on a random subset of the rows; of a table with many more rows they are also
-    fitted to local subsets, and those are taken with which the nearest rows predict held-out rows
-    better. If a recipe leaves the kernel open, each is fitted to local subsets, and judged
-    in this way. No fit is made twice.
+    They are fitted as an exact GP to a random subset of the rows; in a table with many more rows
+    also to local subsets, and the fit is taken with which the nearest rows predict held-out rows
+    better. If a recipe leaves the kernel open, each kernel is fitted to local subsets and judged in
+    this way. No fit is made twice.
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
-    and with a common one; that with the higher posterior density is the start.
+    and with a common one; the fit with the higher posterior density is the start.
 
     Where inputs repeat, all of this is done with distinct rows, each of which has all of its
-    outputs. If each occurs twice or more on average, and they are no more than a random subset may
-    have, the start is fitted to all of them, and kernels are compared by their posterior density:
-    so few places, held out, cannot tell kernels apart.
+    outputs. If each occurs twice or more on average, and a random subset may have all of them, the
+    start is fitted to all, and kernels are compared by their posterior density: so few held-out
+    places cannot tell kernels apart.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class InitialHyperparameters:
         :param dataset: standardized.
         :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
             have median lengthscales and a noise variance of 0.1.
-        :param kernel: copied in place of those that configurations name.
+        :param kernel: copied in place of the kernels that configurations name.
         """
         self._dataset, self._given = dataset, kernel
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
@@ -151,7 +151,7 @@ class InitialHyperparameters:
         return num_distinct(self._dataset.train[0])
 
     def untrained_kernel(self, recipe: Any) -> gpflow.kernels.Kernel:
-        """The kernel that was given, or that of the configuration with median lengthscales."""
+        """The given kernel, or the configuration's kernel with median lengthscales."""
         return self._kernel(_Trial(self._names(recipe)[0], recipe.ard, recipe.on_grid, recipe.seed))
 
     def _names(self, recipe: Any) -> Sequence[str | None]:
@@ -197,7 +197,7 @@ class InitialHyperparameters:
         )
 
     def _ranked(self, trials: list[_Trial]) -> list[_Trial]:
-        """Those whose fit does not fail, from the worst to the best."""
+        """The trials whose fit does not fail, from the worst to the best."""
         fitted = []
         for trial in trials:
             try:
@@ -215,15 +215,15 @@ def name_of(kernel: gpflow.kernels.Kernel) -> str | None:
 
 
 def _subsets(recipe: Any, num_rows: int) -> list[int | None]:
-    """A random subset, and for a long table local ones."""
+    """Sizes of the subsets: a random subset, and for a long table local subsets, as None."""
     subset = min(max(recipe.num_subset, recipe.least_subset), num_rows)
     local = recipe.starts_locally
     return [subset, *([None] if local and num_rows >= _MIN_FOR_LOCAL * subset else [])]
 
 
 def _make_kernel(trial: _Trial, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
-    """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
-    assert trial.kernel is not None  # those are made here that were not given
+    """A kernel of unit variance; one lengthscale, the median of the given ones, unless ARD."""
+    assert trial.kernel is not None  # a given kernel is copied, not made here
     scales = lengthscales if trial.ard else float(np.median(lengthscales))
     kind = KERNELS[trial.kernel]
     if not trial.on_grid or kind is gpflow.kernels.SquaredExponential:

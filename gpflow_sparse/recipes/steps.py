@@ -19,7 +19,7 @@ _WARMUP = 20
 
 
 class Plan(NamedTuple):
-    """What is done during the steps of a training, and the rows for them."""
+    """Callbacks during the steps of a training, and the rows for these steps."""
 
     callbacks: list[Any]
     rows: Pair
@@ -78,7 +78,7 @@ def _arguments(recipe: Any, model: Any, rows: Any, num_rows: int) -> dict[str, A
 
 
 def _within(recipe: Any, begin: float, until: float, plan: Plan) -> Any:
-    """The recipe with as many steps as fit into the time left, of those from ``begin`` on."""
+    """The recipe with as many of its steps, begun at ``begin``, as fit into the time left."""
     if not plan.closing or math.isinf(until):
         return recipe
     left = until - time.perf_counter() - plan.evaluating - plan.closing

@@ -46,8 +46,8 @@ class RunConfig:
     split: int = option(0, "Number of the train/test split.", least=0)
     transform: str = option(
         "none",
-        "Transform of the target before the training; densities, intervals and means are those of "
-        "the target itself.",
+        "Transform of the target before the training; densities, intervals and means are of the "
+        "target itself.",
         choices=["none", "log", "yeo-johnson"],
     )
     baseline: bool = option(True, "Train GPflow's SVGP with the same M beside it; auto does not.")

@@ -28,7 +28,7 @@ class Factor(NamedTuple):
     columns: tuple[int, ...]
     """Positions of its n columns among the D inputs."""
     levels: tuple[str, ...] = ()
-    """Of a category, one for each column."""
+    """Levels of a category, one for each column."""
 
     def typical(self, X: np.ndarray) -> np.ndarray:
         """The median, the most frequent level, or the mean phase of ``X [N, D]``, as values [n]."""
@@ -133,7 +133,7 @@ def partial_dependence(
 
     The others keep their median, most frequent level or mean phase. This shows what the model
     predicts, not what changing a column would cause. At most 30 predictions for each factor; grids
-    and sizes are those of at most 5000 rows.
+    and sizes are computed from at most 5000 rows.
 
     :param predict: predictions as a table from inputs in original units.
     :param X: ``[N, D]``, original units.
@@ -185,10 +185,10 @@ def residuals(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
 
 def surprising_rows(Y: np.ndarray, predictions: dict[str, np.ndarray], count: int) -> np.ndarray:
     """
-    Positions of the rows that were least expected, the worst first.
+    Positions of the least expected rows, the worst first.
 
-    By the largest standardized residual, and among those clipped by the distance from the mean in
-    standard deviations; of classes by the probability of the label.
+    Rows are ordered by the largest standardized residual, clipped residuals by the distance from
+    the mean in standard deviations; classes by the probability of the label.
     """
     if "probabilities" in predictions:
         likelihood = predictions["probabilities"][np.arange(len(Y)), Y[:, 0].astype(int)]

@@ -21,7 +21,7 @@ def command_options(
     A decorator that adds fields of a dataclass to a command as options, in order.
 
     :param config: a dataclass whose fields are made by :func:`gpflow_sparse.recipes.base.option`.
-    :param kinds: types of values, by field, that are not those of the fields.
+    :param kinds: types of values, by field, where they differ from the fields' types.
     """
 
     def decorate(command: Any) -> Any:
@@ -102,7 +102,7 @@ class MethodCommand(click.Command):
     """
     A command that may begin with a method: ``fit swsgp`` is ``fit --method swsgp``.
 
-    It has the options of that method, and those of all methods.
+    It has the options of that method, and the options of all methods.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -151,7 +151,7 @@ class MethodCommand(click.Command):
             formatter.write_text(f"Train {kind.title}: {kind.idea}.")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of a method, or those of all methods."""
+        """Write the options of a method, or the options of all methods."""
         kind, params = self._kind(ctx), self.get_params(ctx)
         if kind is Auto:
             self._write(ctx, formatter, "Options", params)

@@ -170,7 +170,7 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
 
 
 def left_in(folder: Path) -> tuple[str, bool]:
-    """What a run that was stopped has left, in words, and whether all but its report is there."""
+    """Files that a stopped run has left, in words, and whether all but its report is there."""
     if (folder / RECORD).is_file():
         if not (folder / CHECKPOINTS / CONFIG).is_file():
             return f"stopped; the run in {folder} is complete, but for its report", True
@@ -208,7 +208,7 @@ def require_table(output: Path, model: Path, data: Path) -> None:
             raise ValueError(f"output must be another file than {what}, got {output}.")
     for folder in (model, model.parent, *Path(os.path.realpath(output)).parents):
         if any(output.samefile(path) for path in _files_of_run(folder)):
-            raise ValueError(f"output must be another file than those of a run, got {output}.")
+            raise ValueError(f"output must be another file than the files of a run, got {output}.")
 
 
 def require_folder(folder: Path) -> None:

@@ -132,7 +132,7 @@ def plot_images(
     ``patches.png``: the inducing patches of the first layer; for classes also ``confusion.png`` and
     ``uncertain.png``.
 
-    :param folder: of the run.
+    :param folder: folder of the run.
     :param pair: test images and labels in original units.
     """
     plot_patches(folder / "patches.png", *inducing_patches(run.model))
@@ -194,7 +194,7 @@ def plot_uncertain(
 
     :param X: images ``[N, H W C]`` in original units.
     :param Y: labels ``[N, 1]``.
-    :param probabilities: of classes ``[N, C]``.
+    :param probabilities: probabilities of classes ``[N, C]``.
     """
     rows = np.argsort(-entropy(probabilities, axis=1), kind="stable")
     figure = new_figure(1.7 * _IMAGES_ACROSS, 2.0 * _IMAGES_ACROSS)

@@ -53,7 +53,7 @@ class Scored(NamedTuple):
     Y: np.ndarray
     """``[N, P]``, original units, or integer labels."""
     scores: dict[str, float]
-    """With ``predictions``, the results of :func:`evaluation.evaluate` for these rows."""
+    """Scores of these rows; with ``predictions``, the results of :func:`evaluation.evaluate`."""
     predictions: dict[str, np.ndarray]
     data: str | None = None
     """The file of the rows; None for the test rows of a run."""
@@ -195,7 +195,7 @@ def _page(
 
 
 def _summary(scored: Scored) -> str:
-    """The main scores in a sentence, beside those of a constant."""
+    """The main scores in a sentence, beside the scores of a constant."""
     Y, kind = scored.Y, "regression"
     constant = metrics.rmse(Y, np.broadcast_to(Y.mean(axis=0), Y.shape))
     if "probabilities" in scored.predictions:

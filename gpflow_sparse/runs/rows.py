@@ -165,7 +165,7 @@ def require_range(
     """
     Refuse rows with values whose squares overflow, which models and scores need.
 
-    :param names: of the columns.
+    :param names: names of the columns.
     :param source: the table, in the message.
     :param numbers: row numbers in the table, from 0; None if all rows are there.
     """

@@ -135,7 +135,7 @@ def read_pairs(
     """
     Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
-    :param target: column to predict; None for that of training.
+    :param target: column to predict; None for the target of training.
     :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`; None for
         a model that was not trained on a table.
     :raises ValueError: if a column is missing, or the test rows of the run are not known.

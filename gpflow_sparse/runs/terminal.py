@@ -145,7 +145,7 @@ def cell(text: Any) -> Any:
 
 
 def _csv_text(table: Any, *, header: bool) -> str:
-    """As ``to_csv`` of pandas, of finite floats in half of the time."""
+    """The text of pandas' ``to_csv``, for finite floats in half of the time."""
     table = table.rename(columns=cell)
     texts = {name: table[name].map(cell) for name in table if table[name].dtype.kind not in "fiub"}
     table = table.assign(**texts) if texts else table
@@ -197,7 +197,7 @@ def _is_ours() -> bool:
 def clear_errors(program: Sequence[str] = _PROGRAM) -> Iterator[None]:
     """
     Print expected errors in one line and exit with status 1; others keep their traceback. Warnings
-    are those of :func:`plain_warnings`.
+    are printed by :func:`plain_warnings`.
 
     :param program: the words before the arguments of a command.
     """

@@ -114,7 +114,7 @@ def run(
 
     :param dataset: standardized.
     :param folder: after :func:`outputs.prepare_folder`.
-    :param strategy: of ``tf.distribute``, for the training of the model and not of the baseline.
+    :param strategy: strategy of ``tf.distribute``, for training the model and not the baseline.
     :return: the trained models, and the record.
     :raises TrainingInterrupted: after Ctrl-C.
     """
@@ -197,10 +197,10 @@ def train(
 
     :param choice: its method; the model to score if the choice was interrupted.
     :param dataset: standardized.
-    :param folder: of the run; checkpoints go into it until the run is complete.
+    :param folder: folder of the run; checkpoints go into it until the run is complete.
     :param resume: continue from the checkpoints in the folder.
     :param keep: save the model in the folder before it is scored, also after Ctrl-C.
-    :param strategy: of ``tf.distribute``.
+    :param strategy: strategy of ``tf.distribute``.
     """
     recipe, elbo, seconds, interruption = choice.recipe, math.nan, math.nan, None
     rows, held_out = calibration.split_rows(recipe, dataset)

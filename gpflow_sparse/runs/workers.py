@@ -36,8 +36,8 @@ def run_command(count: int) -> int:
     """
     Run the command of this process in ``count`` workers on this machine, and wait for them.
 
-    Messages are those of the chief, and those of another worker if it fails. Ctrl-C in a terminal
-    goes to all.
+    Messages of the chief are printed, and messages of the others if one of them fails. Ctrl-C in a
+    terminal goes to all.
 
     :return: 0, or the status of the first that failed.
     """
@@ -83,13 +83,13 @@ def environments(count: int) -> list[dict[str, str]]:
 
 
 def start(command: Sequence[str], count: int, **options: Any) -> list[subprocess.Popen[Any]]:
-    """Start ``count`` workers, the chief first; ``options`` are those of ``subprocess.Popen``."""
+    """Start ``count`` workers, the chief first; ``options`` go to ``subprocess.Popen``."""
     return [subprocess.Popen(command, env=env, **options) for env in environments(count)]
 
 
 def wait(processes: Sequence[subprocess.Popen[Any]]) -> int:
     """
-    Wait until all workers have ended; those that continue after one has failed are ended.
+    Wait until all workers have ended; after a failure of one the others are ended.
 
     :return: 0, or the status of the first that failed.
     """

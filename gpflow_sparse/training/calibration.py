@@ -20,7 +20,7 @@ from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
 MIN_ROWS = 100
-"""With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 14 %."""
+"""Least number of rows: with fewer the relative standard error of a variance exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
 _LARGEST_LOG = 12.0
@@ -32,20 +32,20 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
     """
     Calibrate predictive variances on held-out rows; means stay as they are, bit for bit.
 
-    The variance of f is multiplied by ``c_f`` and that of Gaussian noise by ``c_n``, which maximize
+    The variance of f is multiplied by ``c_f`` and the variance of Gaussian noise by ``c_n``, which
+    maximize
 
         sum_n log p(y_n | mean_n, c_f var_n, c_n s2_n) - (log^2 c_f + log^2 c_n) / 2
 
     over the rows: the likelihood of the marginal predictions, and independent log-normal priors
     that weigh as much as a row or two, so that few rows cannot give absurd factors, nor factors
     that the rows do not tell apart. For other likelihoods than Gaussian ``c_n`` is 1, and the
-    likelihood is that of ``predict_log_density``. All outputs share the factors.
+    density is ``predict_log_density``'s. All outputs share the factors.
 
     Then the factors are shrunk towards 1, because the few rows with the largest errors decide how
     much a narrower distribution costs, and held-out rows may not have them. With g the mean gain of
-    the log density of a row by factors from other rows (ten folds), and e its standard error,
-    ``log c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is
-    negative.
+    the log density of a row by factors from other rows (ten folds), and e its standard error, ``log
+    c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is negative.
 
     The factors are kept as ``model.calibration`` and saved with the model. They are applied in
     every prediction, draw, and export of the model, cached posteriors made from now on included,
@@ -81,7 +81,7 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
         model.likelihood, Gaussian | Laplace | StudentT | gpflow.likelihoods.StudentT
     ):
         raise ValueError(
-            "conformal must be False for outputs that are not on the whole line, as those of "
+            "conformal must be False for outputs that are not on the whole line, as with "
             f"{type(model.likelihood).__name__}."
         )
     X, Y = _require_data(model, data)
@@ -105,8 +105,8 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
 def uncalibrate(model: GPModel) -> None:
     """
     Remove the calibration of a model, if there is one: predictions are again what they were, to the
-    last bit. Parameters of GPflow's own models get back the values from before :func:`calibrate`,
-    in place of those of training since then.
+    last bit. Parameters of GPflow's own models get back their values from before :func:`calibrate`;
+    later training of them is lost.
     """
     found = getattr(model, "calibration", None)
     if found is None:
@@ -122,7 +122,7 @@ def calibration_improvement(model: GPModel, data: tuple[Any, Any]) -> float:
 
     Cross-validated over ten folds; 0 where the factors would be 1. The model is not changed.
 
-    :param data: as of :func:`calibrate`, of a model that is not calibrated.
+    :param data: held-out rows, as in :func:`calibrate`; the model must not be calibrated.
     """
     return _best_factors(model, *_require_data(model, data))[2]
 

@@ -95,8 +95,8 @@ class EarlyStopping:
 
 class KeepBest:
     """
-    Remember the parameters at which a score was highest, for models that predict worse when they
-    are trained for long. A run that is resumed forgets those of the time before.
+    Keep the parameters at which a score was highest, for models that predict worse when they are
+    trained for long. They are not in checkpoints: a resumed run starts without them.
     """
 
     def __init__(self, score: Callable[[Any], float], *, every: int = 100) -> None:
@@ -131,8 +131,8 @@ class LayerSignals:
     Record the signal-to-noise ratio of each hidden layer of a deep model.
 
     ``history`` has pairs of a step and the ratios, one for each hidden layer, first to last: the
-    ``ratio`` of the entry ``layers`` in :func:`gpflow_sparse.diagnostics`, None without noise. The
-    time of a record is that of predicting the hidden layers; draws of training stay the same.
+    ``ratio`` of the entry ``layers`` in :func:`gpflow_sparse.diagnostics`, None without noise. A
+    record takes the time of predicting the hidden layers; draws of training stay the same.
     """
 
     def __init__(self, X: Any, *, every: int = 100) -> None:

@@ -56,7 +56,7 @@ class PartialUpdateModel(Protocol):
 
 class TrainingHooks(Protocol):
     """
-    Optional methods of a model that `fit` calls; a model defines those that it needs.
+    Optional methods of a model that `fit` calls; a model defines the ones that it needs.
 
     Nothing has to be inherited. All but :meth:`keep_back` are called outside of compiled code,
     while no other thread reads the parameters, and draw from the seed of the run.

@@ -241,15 +241,15 @@ class Prefetch:
 
     @classmethod
     def of(cls, model: Any, feed: Feed) -> "Prefetch | None":
-        """None for a model without such a search, and for data that cannot be read at random."""
+        """A prefetch; None for a model without a search, or data that cannot be read at random."""
         if feed.num_rows is None or not getattr(model, "can_look_ahead", False):
             return None
         return cls(model, feed)
 
     def begin(self, step: int) -> None:
         """
-        Wait for the search in progress, then start that for the batch of this step, unless all rows
-        of the last batch were known.
+        Wait for the search in progress, then start the search for the batch of this step, unless
+        all rows of the last batch were known.
 
         An error here is not raised: the step itself fails in the same way, with an explanation.
         """

@@ -124,12 +124,13 @@ def fit(
     :param progress: draw a progress bar if standard error is a terminal.
     :param strategy: a ``MirroredStrategy``, ``MultiWorkerMirroredStrategy`` or
         ``OneDeviceStrategy`` of ``tf.distribute``. Each of its replicas computes the gradients of
-        its part of every batch; their sum is that of one process, to rounding. The model, the
-        optimizer and this call belong outside of ``strategy.scope()``. With several workers, all
-        make the same call with the same data, callbacks included; the chief writes checkpoints,
-        into a folder that all can read, and Ctrl-C in one ends all. Objectives that are no sum over
-        rows, of SoftKI or without ``num_data``, are computed by every worker from the whole batch.
-        Stateful draws, as of ``Softmax``, are unbiased but not those of one process.
+        its part of every batch; their sum equals the gradient of one process, up to rounding. The
+        model, the optimizer and this call belong outside of ``strategy.scope()``. With several
+        workers, all make the same call with the same data, callbacks included; the chief writes
+        checkpoints, into a folder that all can read, and Ctrl-C in one ends all. Objectives that
+        are no sum over rows, of SoftKI or without ``num_data``, are computed by every worker from
+        the whole batch. Stateful draws, as ``Softmax`` has them, are unbiased but differ from the
+        draws of one process.
     :param strategy_timeout: seconds to wait for another worker in a step.
     :param precision: "mixed" computes matrices with a column for each row of the batch, and their
         products, in float32, for about 0.6 of the time of a step: for ``SOLVEGP``. Parameters,

@@ -95,10 +95,9 @@ def natural_step(
 
     whose lower factor follows from one Cholesky factorization of the reversed middle matrix and one
     triangular solve. For a log-concave likelihood the middle matrix is positive definite whenever
-    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` replaces
-    ``I + X``, ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt
-    and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time
-    O(M^3 P).
+    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` replaces ``I + X``,
+    ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt and Khan,
+    "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time O(M^3 P).
 
     :param q_mu: ``[M, P]``.
     :param q_sqrt: lower triangular, ``[P, M, M]``.
@@ -195,9 +194,9 @@ class NaturalGradients:
 
     Unlike ``gpflow.optimizers.NaturalGradient`` it takes pairs of different sizes in one call, from
     one evaluation of the loss, and a ``q_sqrt`` with negative entries on its diagonal, as L-BFGS
-    may leave it. On other pairs the two take the same step. For GPflow's models and those of this
-    package with full covariances; formulas and cost are in :func:`natural_step`.
-    The pairs are updated whether or not they are set trainable.
+    may leave it. On other pairs the two take the same step. For models of GPflow and of this
+    package with full covariances; formulas and cost are in :func:`natural_step`. The pairs are
+    updated whether or not they are set trainable.
     """
 
     def __init__(self, gamma: float = 0.1) -> None:
@@ -212,8 +211,8 @@ class NaturalGradients:
         Take one step, eagerly or inside ``tf.function``.
 
         :param loss_closure: such as ``model.training_loss_closure(data)``.
-        :param model_or_pairs: a model, all of whose pairs are updated (of ``DeepGP``, those of the
-            last layer); or a list of parameters ``(q_mu [M, P], q_sqrt [P, M, M])``, such as
+        :param model_or_pairs: a model, all of whose pairs are updated (for ``DeepGP``, the pairs of
+            the last layer); or a list of parameters ``(q_mu [M, P], q_sqrt [P, M, M])``, such as
             ``model.variational_parameters``.
         :raises ValueError: for a model without full covariances, for values that are not pairs,
             and for a loss that does not depend on the pairs.

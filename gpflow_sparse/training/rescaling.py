@@ -22,7 +22,7 @@ def rescale(model: GPModel, function: float, noise: float) -> list[np.ndarray]:
     Multiply the predictive variance of f by one factor and the noise variance by another.
 
     With the kernel's variance times c, the mean of an SVGP stays the same if the whitened q_mu is
-    divided by sqrt(c), or the q_sqrt that is not whitened multiplied by it. That of a GPR stays
+    divided by sqrt(c), or the q_sqrt that is not whitened multiplied by it. The mean of a GPR stays
     the same if its noise variance has the same factor.
 
     :return: unconstrained values of the parameters that were changed, for :func:`restore`.

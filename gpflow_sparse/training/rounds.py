@@ -25,11 +25,11 @@ def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
     Each worker builds the same model from rows of its own, and all make the same calls in the same
     order: sums over rows, of the objective and of its gradients, are added over all workers, so
     that :func:`fit_with_basis_refresh`, GPflow's ``Scipy``, :func:`fit` with ``strategy=None`` and
-    ``SoftKI.fit_posterior`` take the steps that one process with all rows would, to rounding. What
-    comes before needs the same arguments everywhere: kernel, basis and inducing points.
+    ``SoftKI.fit_posterior`` take the steps that one process with all rows would, to rounding. All
+    workers need the same kernel, basis and inducing points.
 
     For ``GRIEF``, ``BasisGPR``, ``SOLVEGPR`` (not with a bound over pairs of rows) and ``SoftKI``'s
-    posterior. Sends O(M^2) numbers in each evaluation, M the number of features.
+    posterior. Each evaluation sends O(M^2) elements, M the number of features.
 
     :param strategy: a ``MultiWorkerMirroredStrategy``; None for a single process.
     :param timeout: seconds to wait for another worker.
@@ -58,9 +58,9 @@ def fit_with_basis_refresh(
     :return: the objective and the seconds since the start at the end of every round;
         ``stopped_early`` if it converged before the last round.
     :raises ValueError: for a model of another kind.
-    :raises TrainingError: if the objective is not finite at the start of a round; the parameters
-        are those of the best round so far. A failure within a round ends that round at the best
-        point that it evaluated.
+    :raises TrainingError: if the objective is not finite at the start of a round; the model then
+        has the parameters of the best round so far. A failure within a round ends that round at the
+        best point that it evaluated.
     """
     if not isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
         raise ValueError(

@@ -33,7 +33,7 @@ class SparseOptimizer(tf.Module):
 
     :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of
         the number of steps done.
-    :param dense: a Keras optimizer for the small variables; ``gpflow_sparse.training.adam(0.001)``
+    :param dense: a Keras optimizer for the dense variables; ``gpflow_sparse.training.adam(0.001)``
         by default.
     :raises ValueError: for another type of rate or optimizer.
     """
@@ -66,7 +66,7 @@ class SparseOptimizer(tf.Module):
         Create the slots of these variables, once.
 
         :param rows: variables that this optimizer updates.
-        :param dense: small variables, which the optimizer ``dense`` updates.
+        :param dense: dense variables, which the optimizer ``dense`` updates.
         :raises ValueError: if there are slots of other variables, or one is not a ``tf.Variable``.
         """
         rows, dense = list(rows), list(dense)
@@ -119,7 +119,7 @@ class SparseOptimizer(tf.Module):
 
     def move_dense(self, pairs: Iterable[tuple[Any, tf.Variable]], scale: float = 1.0) -> None:
         """
-        Update small variables by the optimizer ``dense``, which counts each call as a step.
+        Update dense variables by the optimizer ``dense``, which counts each call as a step.
 
         :param pairs: gradients and variables.
         :param scale: fraction of the step to be taken.

@@ -19,9 +19,9 @@ from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import settings_of
 
 STRUCTURE_VERSION = 3
-"""Version of the description of a model in a checkpoint; version 1, which is not marked in files,
-depended on the order in which a model sets its attributes, and those of version 2 contain
-attributes of QSGP that no longer exist."""
+"""Version of the description of a model in a checkpoint. Version 1, which is not marked in files,
+depends on the order in which a model sets its attributes; version 2 has attributes of QSGP that no
+longer exist."""
 # Attributes of a model that a run may set, and names, to which TensorFlow appends counts.
 _NOT_COMPARED = ("jitter", "_kept_back", "name")
 
@@ -145,7 +145,7 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
 
 def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> dict[str, Any]:
     """
-    Model, data and optimizer of a run as plain values, to be compared with those of a checkpoint.
+    Model, data and optimizer of a run as plain values, to be compared with a checkpoint.
 
     :raises ValueError: for an optimizer whose slots cannot be restored.
     """
@@ -180,7 +180,7 @@ class Structure(NamedTuple):
 
     digest: str
     has_own_classes: bool
-    """Whether classes that are not those of this package or of GPflow are in it."""
+    """Whether it has classes that belong neither to this package nor to GPflow."""
 
 
 def structure_of(model: gpflow.models.GPModel, *, compare_jitter: bool = False) -> Structure | None:

@@ -65,7 +65,7 @@ def compile_step(
     finite.
 
     Parameters and optimizer change only if ``move`` is true and the loss, all gradients and all
-    natural steps are finite. ``seed``, two integers, is that of the draws of the model.
+    natural steps are finite. ``seed``, two integers, seeds the model's random draws.
 
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
     :param scale: fraction of each step that is taken, by the optimizer and in q.
@@ -150,7 +150,7 @@ def _mean_gradients(
 def _partial_step(
     model: PartialUpdateModel, optimizer: Any, gamma: float, scale: float, replicas: Replicas
 ) -> Step:
-    """A step that updates only some rows of long variables."""
+    """A step that updates only some rows of row variables."""
     if gamma:
         raise ValueError(
             f"natural_gradients must be False: a {type(model).__name__} has no full covariances."
@@ -199,7 +199,7 @@ def calls_python(concrete: Any) -> bool:
 
 
 def _operations(concrete: Any) -> set[str]:
-    """Names of the operations of a traced function and of those that it calls."""
+    """Names of the operations of a traced function and of the functions that it calls."""
     definition = concrete.graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     return {node.op for node in nodes}

@@ -66,7 +66,7 @@ class SharedStep:
     ) -> None:
         """
         :param step: a ``tf.function`` whose arguments are tensors.
-        :param variables: those of the model, and slots of the optimizer, by names.
+        :param variables: variables of the model and slots of the optimizer, by names.
         :param key: called when the step is, just before it would be traced; see :func:`key_of`.
         """
         self._step, self._key = step, key
@@ -81,7 +81,7 @@ class SharedStep:
             return function._call_flat(list(inputs), self._handles)
 
     def get_concrete_function(self, *inputs: tf.Tensor) -> Any:
-        """The traced step, which may be that of another model."""
+        """The traced step, which may be the trace of another model."""
         if self._concrete is None:
             self._concrete, self._handles = self._opened(inputs)
         return self._concrete
@@ -142,18 +142,18 @@ def key_of(model: gpflow.models.GPModel, optimizer: Any, settings: Sequence[Any]
 
 
 class _NotComparableError(ValueError):
-    """For a value in an optimizer; two that look alike may act differently."""
+    """A value in an optimizer cannot be compared: two that look alike may act differently."""
 
 
 def _frozen(value: Any) -> Any:
     """
-    What an optimizer, or a value in it, freezes into a trace; variables are inputs of the trace.
+    Values that an optimizer, or a part of it, freezes into a trace; variables are inputs of it.
 
     Attributes are compared, not ``get_config``, which has no attributes that are set later, methods
     included, and may be missing or incomplete in a learning-rate schedule.
 
-    :raises _NotComparableError: for functions, objects of other classes than those listed, and
-        variables without weight decay, which are chosen by names.
+    :raises _NotComparableError: for functions, objects of unlisted classes, and variables without
+        weight decay, which are chosen by names.
     """
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value

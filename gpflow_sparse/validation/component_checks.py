@@ -51,7 +51,7 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
         require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
     elif hasattr(kernel, "basis"):  # a kernel of this package over a basis of another kernel
         require_kernel(kernel.basis.kernel, num_columns, f"{name}.basis.kernel")
-    elif hasattr(kernel, "image_shape"):  # GPflow's Convolutional and that of this package
+    elif hasattr(kernel, "image_shape"):  # Convolutional of GPflow or of this package
         # image_shape of GPflow's kernel has no channels
         pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
         if pixels != num_columns:

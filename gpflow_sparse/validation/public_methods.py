@@ -42,13 +42,12 @@ def public_method(
     """
     Decorator of a public method of a model or posterior: validate, lock, run, check the result.
 
-    Arguments are recognized by their names: ``Xnew`` and ``X`` are inputs, ``data`` is a pair
-    ``(X, Y)``, ``num_samples`` a count or None, ``precompute_cache`` a kind of GPflow cache,
-    and ``full_cov``, ``full_output_cov`` and ``compile`` are flags. The method receives the
-    converted values. The owner provides ``_require_parts(num_columns, dtype)``, which refuses
-    components that do not fit each other and is called again once one of them has been replaced,
-    ``input_dim`` and ``dtype``; and, where a method takes data for a likelihood, ``likelihood``
-    and ``num_outputs``.
+    Arguments are recognized by their names: ``Xnew`` and ``X`` are inputs, ``data`` is a pair ``(X,
+    Y)``, ``num_samples`` a count or None, ``precompute_cache`` a kind of GPflow cache, and
+    ``full_cov``, ``full_output_cov`` and ``compile`` are flags. The method receives the converted
+    values. The owner provides ``_require_parts(num_columns, dtype)``, which refuses components that
+    do not fit each other and is called again once one of them has been replaced, ``input_dim`` and
+    ``dtype``; and, where a method takes data for a likelihood, ``likelihood`` and ``num_outputs``.
 
     When one public method calls another, only the outer one is validated.
 
@@ -106,11 +105,11 @@ def explain_arguments(
     former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Method], Method]:
     """
-    Decorator of a public function or constructor, which answers other arguments than it has.
+    Decorator of a public function or constructor that explains unknown and missing arguments.
 
     :param usage: a call to it; None, for a constructor, for the names of its arguments.
-    :param instead: for names of arguments that users may expect, those to be written instead.
-    :param former: for names that arguments had before, which cause a warning, the present ones.
+    :param instead: present names of arguments, by names that users may expect.
+    :param former: present names of arguments, by former names, which cause a warning.
     :raises ValueError: from the decorated function, for arguments that it does not have, and for
         missing ones.
     """
@@ -211,7 +210,7 @@ class _Checked(NamedTuple):
 
     state: list[Any] | None
     parts: list[weakref.ref[Any]]
-    """Those in ``state``, which has their identities; once one is gone, another may have its."""
+    """The components whose ids ``state`` has; once one is gone, another may have its id."""
     input_dim: int | None
     dtype: tf.DType
     columns: set[int | None]
@@ -220,11 +219,12 @@ class _Checked(NamedTuple):
 
 def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
     """
-    All that checks of components depend on: the identities of the parts of ``owner``, whether they
-    are trained, and plain values. Parts are replaced by assignment; shapes of variables are fixed.
+    State that checks of components depend on: the identities of the parts of ``owner``, whether
+    they are trained, and plain values. Parts are replaced by assignment; shapes of variables are
+    fixed.
 
-    :return: None in place of a list if a variable has no fixed shape, as those have that hold data
-        or what was computed from data: their checks read values, and are made in every call.
+    :return: None in place of a list if a variable has no fixed shape, as variables with data or
+        with results computed from data: their checks read values, and are made in every call.
     """
     state: list[Any] = [gpflow.default_float()]
     parts: list[weakref.ref[Any]] = []

@@ -191,11 +191,11 @@ def test_readings_that_are_uncertain_or_other_than_in_training_are_said():
     assert encoder.gaps(frame.assign(a=["1,234", "2.5", "1,5 m"])) == (
         "1 of 3 cells of 'a' are missing or unreadable, and are set to the median of training, "
         "2.5.",
-        "1 of 3 cells of 'a' have separators of thousands, unlike those of training, such as "
+        "1 of 3 cells of 'a' have separators of thousands, unlike cells of training, such as "
         "'1,234', which is read as 1234.",
     )
     assert encoder.gaps(frame.assign(a=["0,25", "2.5", "3"])) == (
-        "1 of 3 cells of 'a' have another decimal mark, unlike those of training, such as '0,25', "
+        "1 of 3 cells of 'a' have another decimal mark, unlike cells of training, such as '0,25', "
         "which is read as 0.25.",
     )
     with pytest.raises(ValueError, match="'0,25', so that '1,234' has decimals or separators"):

@@ -34,10 +34,10 @@ _NUM_IMAGES = 1000
 # Variance of patch kernels, and lengthscale relative to the root of the number of values of a
 # patch, of the last layer: the paper's.
 _LAST = 5.0, 1.0
-# Those of hidden layers, where the variance of f is noise for the next layer: with the paper's
-# values it was as large as the signal in a second hidden layer.
+# Variance and relative lengthscale in hidden layers, where the variance of f is noise for the next
+# layer: with the paper's values it was as large as the signal in a second hidden layer.
 _HIDDEN = 0.1, 2.0
-# Standard deviation of the last layer's starting means, relative to that of the prior.
+# Standard deviation of the last layer's starting means, relative to the prior's.
 _DIFFERENCE = 0.01
 # Least residual variance of an orthogonal set, relative to the base set and in units of the jitter.
 _MIN_SHARE, _MIN_JITTERS = 1e-3, 100
@@ -82,7 +82,7 @@ def deep_convolutional(
     A convolutional Gaussian process for classes or any other likelihood, ready to be trained.
 
     The models of table 5 in Shi, Titsias and Mnih (2020, arXiv:1910.10596v5) for ``num_layers`` of
-    1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches. That of
+    1, 2 or 3, or of an ``architecture``. Kernels are squared exponential on patches. The kernel of
     the last layer has variance 5 and, since pixels should have mean 0 and variance 1, lengthscale
     ``sqrt(L)`` for patches of L values: 5 for 5 x 5 pixels, as printed.
 
@@ -214,7 +214,7 @@ def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> Non
     if min(scales) < least * scales[0]:
         warnings.warn(
             "orthogonal inducing patches have hardly any variance left: the mean of the diagonal "
-            f"of Cvv is {min(scales):.1e}, that of Kuu {scales[0]:.1e}. Standardize each channel "
+            f"of Cvv is {min(scales):.1e}, of Kuu {scales[0]:.1e}. Standardize each channel "
             "of the images, or take fewer patches.",
             stacklevel=3,
         )

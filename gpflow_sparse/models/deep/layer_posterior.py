@@ -26,7 +26,7 @@ _CHUNK_ENTRIES = 4_000_000
 
 class LayerMoments(NamedTuple):
     """
-    What a layer makes of n inputs, S times each: ``[n, S, p, G]``, for the p rows of an input and
+    Moments of a layer at n inputs, S times each: ``[n, S, p, G]``, for the p rows of an input and
     the G functions of the layer.
     """
 
@@ -96,8 +96,8 @@ class LayerPosterior(tf.Module):
         """
         Outputs for n inputs, in the memory of a few of them.
 
-        Time O(n S (p M^2 G)) for "marginal" and "joint", and p^3 G more for the latter; O(n S (M^2
-        + p M) G) for "shared_inducing".
+        Time O(n S (p M^2 G)) for "marginal" and "joint", and p^3 G more for "joint"; O(n S (M^2 + p
+        M) G) for "shared_inducing".
 
         :param cache: cache of the posterior.
         :param X: ``[n, S, D]``, or ``[n, 1, D]`` for several draws from the same input.
@@ -158,7 +158,7 @@ class LayerPosterior(tf.Module):
         )
         if sampling == SHARED_DRAWS:
             own, inducing = noise[..., : self.output_dim], noise[:, :1, self.output_dim :]
-            inducing = tf.repeat(inducing, noise.shape[1], axis=1)  # that of the first draw
+            inducing = tf.repeat(inducing, noise.shape[1], axis=1)  # as in the first draw
             noise = tf.concat([own, inducing], axis=-1)
         elif self.num_rows == 1 or sampling == "marginal":
             mean, var = self._moments(cache, rows)

@@ -68,7 +68,7 @@ class GPLayer(tf.Module):
         :param whiten: parametrize q relative to the prior; not for neighbors, where it is ignored.
         :param q_mu: starting means, one ``[M_b, L]`` per set; by default zero.
         :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set, standard deviations
-            ``[M, L]`` for neighbors; by default those of the prior, or of the closest q.
+            ``[M, L]`` for neighbors; by default the prior, or the closest q.
         :raises ValueError: for arguments of a wrong kind, or of shapes that do not match.
         """
         super().__init__()
@@ -80,7 +80,7 @@ class GPLayer(tf.Module):
         self.inducing_variable: Inducing = as_inducing(inducing_variable)
         self.mean_function = Zero() if mean_function is None else mean_function
         self.whiten = whiten and not isinstance(self.inducing_variable, NeighborInducingPoints)
-        # smallest jitter relative to the kernel's variance; that of the model, if larger, counts
+        # smallest jitter relative to the kernel's variance; the model's applies if it is larger
         self.jitter: float | None = None
         self._require_parts()
         mean_shapes, sqrt_shapes = self.variational_shapes
@@ -121,7 +121,7 @@ class GPLayer(tf.Module):
 
     @property
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+        """Shapes of the entries of ``q_mu``, and of the entries of ``q_sqrt``."""
         iv, L = _require_inducing(self.inducing_variable), self.num_latent_gps
         if isinstance(iv, NeighborInducingPoints):
             shape = (int(iv.Z.shape[0]), L)

@@ -130,8 +130,8 @@ class DeepGP(VariationalModel):
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
         """
-        Pairs ``(q_mu, q_sqrt)`` of the last layer, for natural-gradient steps. Its expected
-        log likelihood has the form of a shallow model, unlike those of hidden layers.
+        Pairs ``(q_mu, q_sqrt)`` of the last layer, for natural-gradient steps: only in the last q
+        does the objective have the form of a shallow model.
         """
         return self._last.variational_parameters
 
@@ -191,9 +191,9 @@ class DeepGP(VariationalModel):
         :param X: ``[N, D]``.
         :param eps: standard normal draws, one ``[S, N, .]`` for each hidden layer: with as many
             columns as its output; for "shared_inducing" in layers of patches with
-            ``model.posterior().noise_sizes`` columns, and with ``importance_weighted``, after those
-            of the output, G columns for each inducing variable, of which the first draw counts.
-            None for new draws, or those of ``seed``.
+            ``model.posterior().noise_sizes`` columns, and with ``importance_weighted``, after the
+            columns of the output, G columns for each inducing variable, of which the first draw
+            counts. None for new draws, or the draws of ``seed``.
         :return: mean and variance ``[S, N, P]``.
         :raises ValueError: for inputs or noise of another shape.
         """

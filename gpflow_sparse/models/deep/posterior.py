@@ -55,8 +55,8 @@ class DeepPosterior(SparsePosterior):
         :param sampling: kind of draws of hidden layers, one of ``layer.SAMPLING``.
         :param num_samples: S.
         :param seed: seed of the draws.
-        :param calibration: factors of predictive variances, of which the last layer's posterior
-            applies that of f: to the variance given draws of the hidden layers.
+        :param calibration: factors of predictive variances; the last layer's posterior applies the
+            factor of f, to the variance given draws of the hidden layers.
         """
         last = layers[-1].posterior
         self.layers = tuple(layers)
@@ -90,7 +90,7 @@ class DeepPosterior(SparsePosterior):
     def sampled_terms(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> Terms:
         """
         Moments of the last layer given draws of the hidden layers, and the KL: the terms of an
-        ELBO, for which those of :meth:`terms`, of the mixture, are not meant.
+        ELBO. The moments of :meth:`terms`, of the mixture, are for predictions.
 
         :param X: ``[N, D]``.
         :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
@@ -255,7 +255,7 @@ class DeepPosterior(SparsePosterior):
         return split_rows(value, tf.constant([-1, self.num_samples]))
 
     def _mixed_by_row(self, mean: tf.Tensor, cov: tf.Tensor) -> MeanAndVariance:
-        """Moments of the mixtures ``[N, ...]``, from those of the draws ``[N S, ...]``."""
+        """Moments of the mixtures ``[N, ...]``, from the moments of the draws ``[N S, ...]``."""
         return _mixed(self._by_sample(mean), self._by_sample(cov), 1)
 
     def _joint_shapes(self, X: tf.Tensor) -> list[list[Any]]:

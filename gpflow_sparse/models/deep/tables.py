@@ -44,29 +44,30 @@ def deep(
     """
     A deep Gaussian process for the rows of a table, ready to be trained.
 
-    Hidden layers start near the identity, as those of Salimbeni and Deisenroth (2017,
-    arXiv:1705.08933): their mean function is :func:`gpflow_sparse.mean_functions.pca`, their kernel
-    is squared exponential of small variance, and q has mean zero and small variance. So the
-    predictions start near those of one layer with the same kernel, which may be a trained one.
+    Hidden layers start near the identity, as in Salimbeni and Deisenroth (2017, arXiv:1705.08933):
+    their mean function is :func:`gpflow_sparse.mean_functions.pca`, their kernel is squared
+    exponential of small variance, and q has mean zero and small variance. So the predictions start
+    near the predictions of one layer with the same, possibly trained kernel.
 
-    Inducing points are centers by k-means of what a layer sees: X after the mean functions of
-    earlier layers. Time per step: that of a layer of G outputs is G times that of one for q.
+    Inducing points are k-means centers of the inputs of a layer: X after the mean functions of
+    earlier layers. In a step, operations on q of a layer of G outputs take G times the time of one
+    output.
 
     :param X: training inputs ``[N, D]``, each column standardized.
     :param likelihood: any GPflow likelihood; it determines the number of functions of the last
         layer.
     :param num_inducing: M of every layer, or one number for each, first to last.
-    :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
+    :param num_orthogonal: M2 of every layer, or one number for each; 0 for none, which is SVGP.
     :param num_layers: number of layers, 1 to 10.
     :param num_hidden: G, columns of hidden layers; by default D, without a kernel at most 30, as in
         the paper.
     :param num_neighbors: H, inducing points that a row uses in each of two or more layers, with
         independent Gaussians for q, as in SWSGP; None for all.
-    :param kernel: of the last layer, used as it is; by default Matern 5/2 with one lengthscale per
-        column, the medians of distances. Hidden layers start at its lengthscales.
+    :param kernel: kernel of the last layer, used as it is; by default Matern 5/2 with one
+        lengthscale per column, the medians of distances. Hidden layers start at its lengthscales.
     :param num_data: N; None for the rows of X.
-    :param num_samples: draws of the hidden layers in a step,
-    :param num_prediction_samples: and draws in predictions, see :class:`DeepGP`.
+    :param num_samples: draws of the hidden layers in a step, see :class:`DeepGP`.
+    :param num_prediction_samples: draws of the hidden layers in predictions.
     :param bound: "standard", or "log" for the last layer.
     :param seed: seed of the choice of inducing points.
     :return: :class:`DeepGP`; :class:`SOLVEGP` for one layer.
@@ -112,7 +113,7 @@ def _hidden(
     last: Kernel | None,
     seed: int,
 ) -> tuple[GPLayer, np.ndarray]:
-    """A hidden layer, and what the next one sees: the values of its mean function."""
+    """A hidden layer, and inputs of the next layer: the values of its mean function."""
     scales = initialization.median_lengthscales(rows, seed=seed)
     if last is not None and np.size(getattr(last, "lengthscales", ())) in (1, rows.shape[1]):
         scales = input_scale(last, rows.shape[1])

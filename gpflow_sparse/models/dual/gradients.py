@@ -7,10 +7,10 @@ With ``K~ = k(X, X) + Sigma``, errors e of the prior mean and ``a = K~^-1 e``,
 Draws ``xi`` of the prior with noise at the rows have the covariance ``K~``, so that the solutions
 ``z = K~^-1 xi`` have ``E[z z^T] = K~^-1`` and ``tr(K~^-1 dK~) = E[z^T (dK~) z]``: the pathwise
 estimator of Lin et al., "Improving Linear System Solvers for Hyperparameter Optimisation in
-Iterative Gaussian Processes" (2024, arXiv:2405.18457). The z are those from which predictive
-variances follow, and near the solutions of the step before. Only the covariance of xi enters:
-draws from random Fourier features with frequencies of their own leave the estimate unbiased for
-any number of features.
+Iterative Gaussian Processes" (2024, arXiv:2405.18457). Predictive variances follow from the same z,
+which are near the solutions of the step before. Only the covariance of xi enters: draws from random
+Fourier features with frequencies of their own leave the estimate unbiased for any number of
+features.
 
 Both terms are quadratic forms of the same shape, whose derivatives are sums over tiles of k(X, X).
 """
@@ -36,7 +36,7 @@ class QuadraticForms:
         :param kernel: any kernel of one output.
         :param X: ``[N, D]``.
         :param num_columns: c.
-        :param precision: of the tiles; sums over tiles are in float64.
+        :param precision: type of the tiles; sums over tiles are in float64.
         """
         self.kernel, self.dtype = kernel, tf.as_dtype(precision)
         self.X = tf.cast(centered(kernel, X), self.dtype)
@@ -83,7 +83,7 @@ class QuadraticForms:
         """
         size = tf.shape(rows)[0]
         G = tf.linalg.matmul(left, right, transpose_b=True)  # [n, N']
-        # entries right of the tile's own square stand for those below it too
+        # entries right of the tile's own square stand for entries below it too
         G = tf.concat([G[:, :size], 2.0 * G[:, size:]], axis=1)
         with tf.GradientTape() as tape:
             K = covariance(self.copy, rows, others)

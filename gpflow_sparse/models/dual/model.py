@@ -78,7 +78,7 @@ class DualGPR(RegressionModel):
         :param num_paths: number of draws for variances and functions, for each output.
         :param num_features: random Fourier features of each draw, even.
         :param mean_function: added to the prior mean; zero by default.
-        :param seed: of the draws.
+        :param seed: seed of the draws.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
@@ -101,11 +101,11 @@ class DualGPR(RegressionModel):
         callback: Callable[[DualState], None] | None = None,
     ) -> DualSolution:
         """
-        Compute the weights for the present parameters, starting from those of the last call.
+        Compute the weights for the present parameters, starting from the weights of the last call.
 
-        :param options: of the block solver; its defaults if None.
-        :param state: of an earlier call with the same parameters and options, given to its callback
-            or in its result: the passes after it are then the same, to the last bit.
+        :param options: options of the block solver; its defaults if None.
+        :param state: state of an earlier call with the same parameters and options, given to its
+            callback or in its result: the passes after it are then the same, to the last bit.
         :param callback: called after each pass, with the state.
         :return: the state after the last pass, and the relative residual. There is a warning if
             that is not yet the tolerance of ``options``; call again for more passes. After Ctrl-C
@@ -129,7 +129,8 @@ class DualGPR(RegressionModel):
         """
         :meth:`solve` without the warning.
 
-        :param system: of the same rows, with other values of the parameters, to be used again.
+        :param system: a system of the same rows, with other values of the parameters, to be used
+            again.
         """
         component_checks.validate_components(self)
         X, B, prior = self._right_hand_sides()
@@ -171,12 +172,13 @@ class DualGPR(RegressionModel):
 
         :param num_rows: number of random rows, the same in all steps, of which the likelihood is;
             None for all.
-        :param optimizer: of Keras, used by ``apply_gradients``; Adam with rate 0.1 by default.
-        :param options: of the solves between steps, by default at most 5 passes to a relative
-            residual of 0.01. Residuals are not computed in float64.
+        :param optimizer: Keras optimizer, used by ``apply_gradients``; Adam with rate 0.1 by
+            default.
+        :param options: options of the solves between steps, by default at most 5 passes to a
+            relative residual of 0.01. Residuals are not computed in float64.
         :param callback: called after each step.
         :raises ConvergenceError: a ValueError, if a solve stalls or ends above a relative residual
-            of 0.5; parameters are then those of the step before.
+            of 0.5; the model then has the parameters of the step before.
         """
         few = FEW_PASSES if options is None else options
         options = solver.require_options(few, "fit_hyperparameters")
@@ -189,10 +191,10 @@ class DualGPR(RegressionModel):
         parameters, with respect to ``trainable_variables``.
 
         The trace in it is estimated from the ``num_paths`` draws, without bias over their seeds;
-        see :mod:`gpflow_sparse.models.dual.gradients`. The weights must be those of the present
+        see :mod:`gpflow_sparse.models.dual.gradients`. The weights must be solved for the present
         parameters; their relative residual is an error of the gradients too.
 
-        :param precision: of the covariances: "float32", or "float64".
+        :param precision: type of the covariances: "float32", or "float64".
         :return: ``(gradient, variable)`` pairs: :meth:`solve`, this, and
             ``optimizer.apply_gradients`` with the signs changed, make a step uphill.
         :raises ValueError: as :meth:`posterior`.
@@ -330,7 +332,7 @@ class DualWeights(tf.Module):
         S, P, _, F = shape
         empty = tf.zeros([0, P + S * P], dtype)
         self.values = tf.Variable(empty, trainable=False, shape=[None, P + S * P])
-        """``[N, P + S P]``: those of the observations, then those of the draws."""
+        """``[N, P + S P]``: weights of the observations, then of the draws."""
         self.frequencies = tf.Variable(tf.zeros(shape, dtype), trainable=False)
         self.phases = tf.Variable(tf.zeros([S, P, F], dtype), trainable=False)
         self.amplitudes = tf.Variable(tf.zeros([S, P, F], dtype), trainable=False)

@@ -71,7 +71,7 @@ class DualPosterior(SparsePosterior):
         return found[0], found[1:]
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
-        """Some of the draws that were solved for."""
+        """Posterior paths from some of the draws for which the weights were solved."""
         weights, *cosines = self._tensors()
         S, P, _, F = cosines[0].shape
         if sampler.num_samples > S:

@@ -75,8 +75,8 @@ class DualOptions:
     :param tolerance: relative residual ``|B - (K + Sigma) A| / |B|`` at which to stop, the largest
         over all right-hand sides.
     :param max_passes: number of passes after which to stop in any case.
-    :param precision: of products with K: "float32", or "float64" for tiny noise variances.
-    :param seed: of the blocks.
+    :param precision: type of products with K: "float32", or "float64" for tiny noise variances.
+    :param seed: seed of the blocks.
     """
 
     block_size: int = 500
@@ -127,9 +127,9 @@ class DualSolution(NamedTuple):
     residuals: np.ndarray
     """``B - (K + Sigma) A``, computed in float64 after the last pass if refined, ``[N, c]``."""
     relative_residual: float
-    """That of ``residuals``."""
+    """Relative residual of ``residuals``, the largest over all right-hand sides."""
     converged: bool
-    """Whether that is at most the tolerance."""
+    """Whether ``relative_residual`` is at most the tolerance."""
 
 
 def solve(
@@ -154,9 +154,9 @@ def solve(
     :param X: ``[N, D]``.
     :param noise: noise variance of each row, positive, ``[N]``.
     :param B: right-hand sides ``[N, c]``.
-    :param weights: A to start from, ``[N, c]``, such as that of other hyperparameters; zero by
-        default.
-    :param state: of an earlier call with the same arguments, which is continued.
+    :param weights: A to start from, ``[N, c]``, such as the solution for other hyperparameters;
+        zero by default.
+    :param state: state of an earlier call with the same arguments, to continue from.
     :param callback: called after each pass with the state.
     :raises ConvergenceError: if the residual grows, or no longer falls.
     """
@@ -169,7 +169,7 @@ def require_options(options: Any, name: str) -> DualOptions:
     """
     The options given to a method, or the defaults for None.
 
-    :param name: of the method, which must be called eagerly.
+    :param name: name of the method, which must be called eagerly.
     """
     if not tf.executing_eagerly():
         raise ValueError(f"{name} must be called outside of tf.function.")
@@ -267,9 +267,10 @@ class System:
         callback: Callable[[DualState], None] | None = None,
     ) -> DualSolution:
         """
-        See :func:`solve`. Blocks are others than those of earlier calls, unless ``state`` is given.
+        See :func:`solve`. Blocks differ from the blocks of earlier calls, unless ``state`` is
+        given.
 
-        :param kernel: of the same structure as at first.
+        :param kernel: a kernel of the same structure as at first.
         """
         options, earlier = self.options, 0 if state is not None else self.num_passes
         self.assign(kernel, noise, B)
@@ -286,7 +287,7 @@ class System:
         return DualSolution(state, residuals.numpy(), relative, relative <= options.tolerance)
 
     def assign(self, kernel: Kernel, noise: Any, B: Any) -> None:
-        """The values of a system; weights and residuals are those of the one before."""
+        """Assign a system; weights and residuals of the system before it stay."""
         for values in self.values:
             for value, parameter in zip(values, kernel.parameters, strict=True):
                 value.assign(tf.cast(parameter, value.dtype))
@@ -357,7 +358,7 @@ class System:
         )
         X, others, A = (tf.cast(part, dtype) for part in (X, self.X, self.A))
         K = covariance(kernel, X, others)  # [n, N]
-        # exact, and that of kernels which are zero between different arguments
+        # exact, also for kernels that are zero between different arguments
         K = tf.linalg.set_diag(K, kernel(X, full_cov=False), k=start)
         return tf.cast(tf.linalg.matmul(K, A), tf.float64)
 

@@ -24,7 +24,7 @@ class HyperparameterStep(NamedTuple):
     num_passes: int
     """Passes of the solve before the gradient."""
     relative_residual: float
-    """That of the weights from which the gradient was estimated."""
+    """Relative residual of the weights from which the gradient was estimated."""
     gradient_norm: float
     """Norm of the gradient with respect to all trainable variables, which are unconstrained."""
 
@@ -65,7 +65,7 @@ def fit_hyperparameters(
                 variable.assign(value)
             raise ConvergenceError(
                 f"step {number} of the hyperparameters: {error} A lower learning rate helps too. "
-                "Parameters are those of the last step that went well."
+                "The model has the parameters of the last step that succeeded."
             ) from error
         good = [tf.identity(v) for v in variables]
         optimizer.apply_gradients([(-gradient, variable) for gradient, variable in gradients])

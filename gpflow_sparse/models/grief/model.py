@@ -207,12 +207,12 @@ class GRIEF(WeightSpaceModel):
         Type-I inference: weights and noise variance are integrated over, not maximized.
 
         Priors are log-normal, given by mode and variance; their defaults, and the number of
-        samples, are those of section 6 of the paper. "nuts" is the No-U-Turn sampler of TensorFlow
+        samples, are from section 6 of the paper. "nuts" is the No-U-Turn sampler of TensorFlow
         Probability, where the paper has a Langevin sampler of 10,000 steps; "quadrature" is exact
         up to rounding, for rotated weights only, and needs no samples. A gradient takes O(p) for
-        rotated weights and O(p^3) for original ones, for any N. The likelihood is that of the
-        finite sum; unless ``objective`` is "likelihood", predictions add the residual variance of
-        the kernel.
+        rotated weights and O(p^3) for original ones, for any N. The likelihood is the likelihood of
+        the finite sum; unless ``objective`` is "likelihood", predictions add the residual variance
+        of the kernel.
 
         :param num_samples: number of states kept of each chain.
         :param method: "nuts" or "quadrature".

@@ -167,7 +167,7 @@ class MixturePosterior(tf.Module):
 
     Its mean is the mean of the components' means; its variance the mean of their variances plus the
     variance of their means; its density the mean of their densities. There is no covariance between
-    inputs, but functions can be drawn. Basis and mean function are copies of those at construction.
+    inputs, but functions can be drawn. Basis and mean function are copies, made at construction.
     `gs.save` does not write it: save the model, and keep the seed.
     """
 
@@ -228,7 +228,7 @@ class MixturePosterior(tf.Module):
         return self._predict(Xnew, tf.zeros([], tf.float64))
 
     def predict_y(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """As :meth:`predict_f` for new observations: the mean noise variance is added."""
+        """Mean and variance of new observations: :meth:`predict_f` plus the mean noise variance."""
         noise = tf.reduce_sum(tf.exp(self.log_weights) * self.noise_variance)
         return self._predict(Xnew, noise)
 
@@ -278,17 +278,17 @@ class MixturePosterior(tf.Module):
     ) -> FunctionDraws:
         """
         Functions drawn from the mixture, to be evaluated at any inputs: each is drawn from a
-        component, which is chosen by its probability. Mean and variance at each input are those of
+        component, which is chosen by its probability. Mean and variance at each input equal
         :meth:`predict_f`. Where the weights are integrated out, a component's coefficients are
         drawn from the Gaussian of their moments, as for :meth:`predict_log_density`.
 
         Time O(S p^2) for weights on rotated functions, O(S p^3) for weights on features; with a
-        residual also that of its draws, see
+        residual plus the time of its draws, see
         :func:`~gpflow_sparse.posteriors.pathwise.residual_paths`.
 
         :param num_samples: S.
         :param num_features: random Fourier features of each draw of the residual, even.
-        :param seed: as of :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
+        :param seed: as in :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
         :raises ValueError: for invalid arguments, inside ``tf.function``, and with a residual for
             kernels without random Fourier features.

@@ -89,12 +89,12 @@ def quadrature(rotated: Rotation, prior: Prior) -> Quadrature:
 
 def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     """
-    Nodes in ``z = (log w - mu) / sd``, where the posterior has its mode between those of prior and
-    likelihood.
+    Nodes in ``z = (log w - mu) / sd``, where the posterior has its mode between the modes of prior
+    and likelihood.
 
-    That of the likelihood is at most ``w = rho^2 / (P s^2)``. Towards 0 the log likelihood rises by
-    at most P / 2 per unit of log w, so that it shifts the mode by at most ``sd P / 2``; its
-    curvature in log w is at most P / 2 too.
+    The mode of the likelihood is at most ``w = rho^2 / (P s^2)``. Towards 0 the log likelihood
+    rises by at most P / 2 per unit of log w, so that it shifts the mode by at most ``sd P / 2``;
+    its curvature in log w is at most P / 2 too.
     """
     outputs = rotated.num_outputs
     best = tf.math.divide_no_nan(rotated.energies, outputs * rotated.squares)

@@ -37,7 +37,7 @@ def sample(
     States of C Markov chains after burn-in.
 
     :param start: ``[C, n]``.
-    :param scales: standard deviations ``[n]``, roughly those of the target.
+    :param scales: standard deviations ``[n]``, roughly the target's.
     :param num_samples: S, states kept of each chain.
     :param num_burnin: steps before the first.
     :param seed: from 0 to 2^32 - 1; equal seeds give equal chains.

@@ -32,7 +32,7 @@ class LogNormal(NamedTuple):
 
     @property
     def log_mode(self) -> float:
-        """Logarithm of the mode, ``mu - sd^2``; that of the median is ``mu``."""
+        """Logarithm of the mode, ``mu - sd^2``; the logarithm of the median is ``mu``."""
         return self.mu - self.sd**2
 
 
@@ -106,8 +106,8 @@ def start_and_scales(
     Starting point of Markov chains, and the scale of every coordinate of ``x``.
 
     The start is the mode of the prior over ``(w, noise)``. The data have about as much information
-    on a weight as one observation, so its scale is that of the prior; they have information ``N P /
-    2`` on the log noise, so its scale is ``(1 / sd^2 + N P / 2)^(-1/2)``. With equal scales, steps
+    on a weight as one observation, so its scale is the prior's; they have information ``N P / 2``
+    on the log noise, so its scale is ``(1 / sd^2 + N P / 2)^(-1/2)``. With equal scales, steps
     short enough for the noise would hardly move the weights when N is large.
 
     :return: ``[C, p + 1]`` and ``[p + 1]``.
@@ -197,7 +197,7 @@ def _weighted_precision(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def _factor_if_any(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cholesky factors, and a mask of those that exist: samplers may propose invalid weights."""
+    """Cholesky factors, and whether each exists: samplers may propose invalid weights."""
     eye = tf.eye(B.shape[-1], dtype=B.dtype)
     L = linalg.cholesky_or(
         B, lambda: tf.broadcast_to(_FAILED**2 * eye, tf.shape(B)), "I + W A A^T / noise"

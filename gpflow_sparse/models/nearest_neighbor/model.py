@@ -42,16 +42,16 @@ class NearestNeighborGP(RegressionModel):
     without their auxiliary variables: see :meth:`leave_one_out_log_density`.
 
     Rows that are predicted together (``full_cov``) share the union of their neighbors, in O((n
-    H)^3) time, so that their joint covariance is that of one GP; means and variances then depend
-    on the other rows. Functions drawn use the neighbors of each row.
+    H)^3) time, so that their joint covariance is the covariance of one GP; means and variances then
+    depend on the other rows. Functions drawn use the neighbors of each row.
 
     Where inputs repeat, neighbors are distinct rows, each with all of its c outputs: their mean,
     with the noise variance divided by c, tells as much of f. Else the neighbors of a row might be
     copies of one.
 
-    A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than that of a model
-    with inducing points. Memory is that of a block of rows. All training rows are part of the
-    model and of its file.
+    A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than in a model with
+    inducing points. Memory is a block of rows. All training rows are part of the model and of its
+    file.
     """
 
     groups: tuple[tf.Tensor, tf.Tensor] | None = None
@@ -122,9 +122,9 @@ class NearestNeighborGP(RegressionModel):
         """
         A function without arguments that returns the training loss, for GPflow's optimizers.
 
-        The neighbors in it are those under the parameters at the time of this call, so that the
-        loss is smooth, as the line search of L-BFGS needs it. Make another closure after a large
-        change of the lengthscales.
+        Neighbors are found once, for the parameters at the time of this call, so that the loss is
+        smooth, as the line search of L-BFGS needs it. Make another closure after a large change of
+        the lengthscales.
 
         :param compile: wrap the loss in ``tf.function``.
         """
@@ -229,7 +229,7 @@ class NearestNeighborGP(RegressionModel):
         return tf.gather(found, order, batch_dims=1)[:, :count]
 
     def validate_groups(self) -> None:
-        """Refuse groups, as a file may hold, that are not those of the equal rows of X."""
+        """Refuse groups, as a file may hold, that are not the groups of equal rows of X."""
         if self.groups is None:
             return
         X, of_row, found = self.groups[0], self.groups[1], group_rows(self.data[0].numpy())

@@ -13,8 +13,8 @@ def update_covariance(model: Any, X: Any) -> None:
     Set C to the optimum of its structure for Gaussian noise, which does not depend on the mean.
 
     Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
-    factor of its precision's inverse; the columns of a chevron need that of all m weights, so
-    m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
+    factor of its precision's inverse; the columns of a chevron need the factor for all m weights,
+    so m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
 
     :param X: training inputs ``[n, D]``: all, or a random subset, each of which then has weight
         ``num_data / n``. A block needs several times h of them.

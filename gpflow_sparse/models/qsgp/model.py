@@ -57,7 +57,7 @@ class QSGP(VariationalModel):
 
     **A step** (:func:`~gpflow_sparse.models.partial_updates.sparse_step`, after
     :meth:`prepare_step`) takes two fresh draws of k functions of the tail each. It reads and writes
-    the rows of the head and of the functions drawn in ``q_mu``, those of the functions drawn in
+    the rows of the head and of the functions drawn in ``q_mu``, the rows of the functions drawn in
     ``q_log_scale`` and ``q_columns``, the rows of both in ``basis.log_precision`` if it is trained,
     :attr:`dense_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
     and mean function), and the optimizer's slots of all these and its ``iterations``. Of the
@@ -106,8 +106,9 @@ class QSGP(VariationalModel):
         :param covariance: see above; None for "block" with a basis whose leading functions belong
             in every step, and "diag" with others.
         :param num_dense_columns: h; None for the number of leading functions of the basis.
-        :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
-            projection is corrected by its known error at the support rows. "none".
+        :param variance_reduction: variance reduction of the gradients, see
+            ``docs/methods/qsgp.md``. "anchored": each projection is corrected by its known error at
+            the support rows. "none".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, each with its own weights.
         :param num_control_rows: number of rows of the first batch that become support rows.
@@ -396,8 +397,8 @@ class QSGP(VariationalModel):
             raise ValueError(
                 "training_loss_closure needs a loss that is the same in every call; with "
                 f"basis_batch_size={self.basis_batch_size} each call draws other functions, and an "
-                f"optimizer would update q of all {self.num_tail}, not of those alone. Train with "
-                f"gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
+                f"optimizer would update q of all {self.num_tail}, not of the drawn ones. Train "
+                f"with gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
             )
         return super().training_loss_closure(data, compile=compile)
 

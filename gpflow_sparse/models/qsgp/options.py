@@ -108,7 +108,7 @@ def require_conjugate(likelihood: Likelihood, what: str = "this closed form") ->
 
 
 def require_call(step: Any, data: Any) -> None:
-    """:raises ValueError: for other arguments than those of ``prepare_step``."""
+    """:raises ValueError: for arguments that ``prepare_step`` does not take."""
     if checks.require_whole(step, "step") < 0:
         raise ValueError(f"step must be at least 0, got {step!r}.")
     if not callable(data):

@@ -26,8 +26,8 @@ class ChevronPosterior(SparsePosterior):
     ``f = phi(x)^T w``, ``q(w) = N(mu, C C^T)``, ``C = [[B, 0], [D, diag(c)]]``; see
     ``gpflow_sparse.inference.chevron``.
 
-    Time O(N m (1 + h) L) and that of the basis, with ``full_cov`` O(N^2 m L); memory independent of
-    m but for the weights themselves, of which a cached posterior keeps a copy.
+    Time O(N m (1 + h) L) plus the evaluation of the basis, with ``full_cov`` O(N^2 m L); memory
+    independent of m but for the weights themselves, of which a cached posterior keeps a copy.
     """
 
     def __init__(

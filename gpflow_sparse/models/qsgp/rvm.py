@@ -143,7 +143,7 @@ class RVM(QSGP):
 
     @property
     def dense_variables(self) -> list[tf.Variable]:
-        """All trainable variables but the long ones and the precisions."""
+        """All trainable variables but the row variables and the precisions."""
         return [v for v in super().dense_variables if v is not self.basis.log_precision]
 
     def _variances(self, places: tf.Tensor) -> tf.Tensor:

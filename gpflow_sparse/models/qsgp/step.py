@@ -22,7 +22,7 @@ from gpflow_sparse.inference.subsampling import (
 )
 from gpflow_sparse.numerics import linalg
 
-# Relative change of a hyperparameter after which the anchors are computed anew.
+# Relative change of a hyperparameter after which the projections are computed anew.
 _MOVED = 0.05
 # Steps between checks of the hyperparameters.
 _LOOK_EVERY = 100
@@ -32,12 +32,12 @@ _ROUNDED_AFTER = 10_000
 
 class SubsampledStep:
     """
-    The rows of the long variables that a step reads and writes, as ``row_indices``: pairs of a
+    The rows of row variables that a step reads and writes, as ``row_indices``: pairs of a
     variable and indices.
 
-    Of ``q_mu`` they are those of the head and of the functions in both draws, and of
-    ``basis.log_precision`` too if it is trained by gradients; of ``q_log_scale`` and ``q_columns``
-    those of the draws. :meth:`read` splits the values of these rows into head and draws.
+    The rows of ``q_mu``, and of ``basis.log_precision`` if it is trained by gradients, are the head
+    and the functions in both draws; the rows of ``q_log_scale`` and ``q_columns`` are the draws.
+    :meth:`read` splits the values of these rows into head and draws.
     """
 
     def __init__(self, model: Any, draws: Sequence[tf.Tensor], *, unique: bool = True) -> None:
@@ -150,7 +150,7 @@ class ControlRows(tf.Module):
         Copy the current basis and compute all projections anew; O(p m Q + p^3).
 
         :param X: new rows ``[p, D]``; None for the current ones.
-        :raises ValueError: for another basis than that of the model.
+        :raises ValueError: for another basis than the model's.
         """
         if _settings(basis) != _settings(self.basis):
             raise ValueError(
@@ -215,7 +215,7 @@ class ControlRows(tf.Module):
         return tf.ensure_shape(self.X, [None, num_columns])
 
     def regression(self, X: tf.Tensor) -> Regression:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: of the tail at X on that at the support rows."""
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the support rows."""
         K = self._covariance(X, self.inputs(X.shape[1]))  # [n, p]
 
         def times(errors: tf.Tensor) -> tf.Tensor:
@@ -244,8 +244,8 @@ class ControlRows(tf.Module):
 
     def _covariance(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """
-        Prior covariance of the tail: that of the kernel, without the part of the head if the head
-        is a projection of the kernel; see ``FiniteBasis.num_leading``.
+        Prior covariance of the tail: the kernel, without the part of the head if the head is a
+        projection of the kernel; see ``FiniteBasis.num_leading``.
         """
         K = covariance(self.basis.kernel, X, X2)
         h = self.num_head
@@ -274,7 +274,7 @@ def functions_at(
         values = basis.of_sets(X, sets)  # [n, h], [n, k], [n, k]
     elif trained_hyperparameters(basis):
         values = basis.of_sets(X, sets)
-        # the functions at the support rows are those of the last refresh
+        # the functions at the support rows are as at the last refresh
         at_support = anchors.basis.of_sets(anchors.inputs(X.shape[1]), drawn)
     else:
         both = basis.of_sets(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), sets)

@@ -47,7 +47,7 @@ _ROWS = 2048
 class ResidualNeighborGP(SWSGP):
     r"""
     A base process over few inducing points or a basis, which all rows share, and the residual
-    process over very many inducing points, of which each row sees only its H nearest.
+    process over very many inducing points, of which each row uses only its H nearest.
 
         f = g + r,    g(x) = A(x)^T w,    Cov[r(x), r(x')] = c(x, x') = k(x, x') - A(x)^T A(x'),
 
@@ -72,8 +72,8 @@ class ResidualNeighborGP(SWSGP):
     A step on n rows takes O(u M^2 + n H^2 (H + M)) time for the u <= n (H + 1) different places
     that it touches, and O(u M + n H M) memory; no matrix of all points is formed.
 
-    The combination is ours. It is the local part of SWSGP (Tran et al., 2020) on the orthogonal set
-    of SOLVE-GP (Shi, Titsias and Mnih, 2020); Gyger, Furrer and Sigrist (2025) approximate
+    The combination is new here. It is the local part of SWSGP (Tran et al., 2020) on the orthogonal
+    set of SOLVE-GP (Shi, Titsias and Mnih, 2020); Gyger, Furrer and Sigrist (2025) approximate
     residuals by neighbors for Gaussian noise and by Laplace's method.
     """
 
@@ -105,15 +105,15 @@ class ResidualNeighborGP(SWSGP):
         :param inducing_variable: ``OrthogonalInducingVariables(base, NeighborInducingPoints(O,
             H))``; the base is an array ``[M, D]``, inducing points, or
             :class:`~gpflow_sparse.inducing_variables.BasisFeatures`.
-        :param q_mu: starting means of r at O, ``[M2, L]``; as of :class:`SWSGP`, and
-        :param q_sqrt: likewise.
+        :param q_mu: starting means of r at O, ``[M2, L]``, as in :class:`SWSGP`.
+        :param q_sqrt: starting scales of r at O, as in :class:`SWSGP`.
         :param base_q_mu: starting means ``[M, L]`` of the whitened variables of the base; zero by
             default.
         :param base_q_sqrt: lower factors ``[L, M, M]`` of their covariance; the identity by
             default, which is the prior.
-        :param start: as of :class:`SWSGP`; "prior" too if there is a q of the base.
+        :param start: as in :class:`SWSGP`; always "prior" if a q of the base is given.
         :raises ValueError: for arguments of a wrong kind, or that do not go together. Other
-            arguments are those of :class:`SWSGP`.
+            arguments are as in :class:`SWSGP`.
         """
         super().__init__(
             kernel,
@@ -189,7 +189,7 @@ class ResidualNeighborGP(SWSGP):
     @public_method("the KL divergence")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
         """
-        The KL terms of the objective, that of the base among them; as of :class:`SWSGP`.
+        The KL terms of the objective, as in :class:`SWSGP`, and the KL of the base.
 
         :raises ValueError: without X, unless ``kl_weighting="chain"``.
         """

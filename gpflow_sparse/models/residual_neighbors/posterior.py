@@ -75,8 +75,8 @@ class ResidualPrior(NeighborPrior):
     """
     The prior of the residual process r at rows and at the inducing points near them.
 
-    The means and variances of f that its methods return are those of g + r, with g under its q.
-    A batch of n rows takes O(u M^2 + n H^2 M) time for the u <= n (H + 1) places that it touches.
+    Its methods return means and variances of ``f = g + r``, with g under its q. A batch of n rows
+    takes O(u M^2 + n H^2 M) time for the u <= n (H + 1) places that it touches.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ResidualPrior(NeighborPrior):
     ) -> None:
         """
         :param sets: the base set, and points with neighbors.
-        :param jitter: smallest relative jitter, as of a posterior.
+        :param jitter: smallest relative jitter; None for the default.
         :param q_base: mean ``[M, P]`` and factor ``[P, M, M]`` of q of the base set; and its
             ``Luu`` if that is known.
         """
@@ -116,7 +116,7 @@ class ResidualPrior(NeighborPrior):
     @cached_property
     def nugget(self) -> tf.Tensor:
         """
-        Jitter of every base point and of every other one, relative to the variance of f: that of r
+        Jitter of base points and of other points, relative to the variance of f: the variance of r
         nearly vanishes at the base points.
         """
         if isinstance(self.kernel, Stationary) or isinstance(self._set, BasisFeatures):
@@ -215,8 +215,8 @@ class ResidualPrior(NeighborPrior):
 
 class ResidualNeighborPosterior(NeighborPosterior):
     """
-    Posterior of ``f = g + r``: g of the base set, with a full whitened q, and r conditioned on
-    those of its values at the O near each row, with a q of its own.
+    Posterior of ``f = g + r``: g of the base set, with a full whitened q, and r conditioned on its
+    values at the points of O near each row, with a q of its own.
 
     ``q_mu`` is a pair: of the base set ``[M, P]``, and of r at O, ``[M2, P]``; ``q_sqrt`` likewise,
     lower factors ``[P, M, M]``, and what :class:`NeighborPosterior` takes; or a function that
@@ -262,15 +262,15 @@ class ResidualNeighborPosterior(NeighborPosterior):
         return super()._q_from(None if cache is None else cache[4:], full_cov)
 
     def terms(self, X: tf.Tensor) -> Terms:
-        """With the sum over rows of the KL of their neighbors, and the KL of the base set."""
+        """Terms whose KL sums the KL of the neighbors of every row, plus the KL of the base set."""
         terms = super().terms(X)
         base_kl = kl_from_standard_normal(*map(tf.convert_to_tensor, self._pairs[0]))
         return terms._replace(kl=terms.kl + base_kl)
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
-        With ``w ~ q``, ``v ~ q`` and ``w_0 = Luu^-1 (f_prior(Z) + sqrt(eps) zeta)`` of a draw from
-        the prior,
+        Paths with ``w ~ q``, ``v ~ q`` and ``w_0 = Luu^-1 (f_prior(Z) + sqrt(eps) zeta)`` of a draw
+        from the prior,
 
             f(x) = f_prior(x) + A(x)^T (w - w_0) + a_I(x)^T (v_I - r_prior(O_I) - sqrt(eps) zeta'),
             r_prior(x) = f_prior(x) - A(x)^T w_0.

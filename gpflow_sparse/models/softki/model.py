@@ -51,9 +51,9 @@ class SoftKI(VariationalModel):
       that make it unbiased, for comparison: its gradient is noisy.
 
     **Minibatches.** The sum of ``log p(y_b)`` over batches is a composite likelihood: it drops the
-    dependence between batches, so that it is not ``log p(y)`` and its gradient is biased. A bound
-    with unbiased estimates, for any likelihood, is that of
-    :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis``.
+    dependence between batches, so that it is not ``log p(y)`` and its gradient is biased.
+    :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis`` has a bound with unbiased
+    estimates, for any likelihood.
 
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
@@ -154,8 +154,8 @@ class SoftKI(VariationalModel):
     @public_method("the log density")
     def held_out_density(self, data: tuple[Any, Any]) -> tf.Tensor:
         """
-        Mean log density of the rows that the last `training.fit` held out, given all others; the
-        posterior is then that of the others. O(N m (D + m) + m^3).
+        Mean log density of the rows that the last `training.fit` held out, given all others, which
+        are then the rows of the posterior. O(N m (D + m) + m^3).
 
         :param data: ``(X [N, D], Y [N, P])``, all rows that `training.fit` was given.
         :return: scalar, in nats.
@@ -186,12 +186,11 @@ class SoftKI(VariationalModel):
             batches ``(X, Y)``.
         :param refit_noise: whether to set ``likelihood.variance`` first, to the value with the
             highest evidence of all rows for the other parameters: one more eigendecomposition,
-            O(m^3).
-            If X and Y are the data of the last `training.fit`, in the same order, the evidence of
-            the held-out rows is used instead, unless its value is smaller: on the default
-            data of the command line the 95 % intervals then hold 94 % of test rows, 85 % with the
-            noise from all rows. None, the default, sets the variance if it is trainable; False
-            does not change it, as in the paper.
+            O(m^3). If X and Y are the data of the last `training.fit`, in the same order, the
+            evidence of the held-out rows is used instead, unless its value is smaller: on the
+            default data of the command line the 95 % intervals then hold 94 % of test rows, 85 %
+            with the noise from all rows. None, the default, sets the variance if it is trainable;
+            False does not change it, as in the paper.
         :raises ValueError: for data that do not fit the model.
         """
         if refit_noise is None:
@@ -295,7 +294,7 @@ def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
     """
     Whether both are NumPy arrays, which can be read in blocks without a copy.
 
-    :raises ValueError: for values that are not finite or too large; those of a file are checked
+    :raises ValueError: for values that are not finite or too large; values in a file are checked
         when it is read.
     """
     if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):

@@ -1,8 +1,9 @@
 """SOLVE-GP: q(f) with a base set of inducing points and orthogonal sets for the residual.
 
 Start with ``model.py``, the ELBO of :class:`SOLVEGP`; ``posterior.py`` has the equations of the
-paper, ``regression.py`` the collapsed bounds of :class:`SOLVEGPR` (``residual_blocks.py`` that of
-blocks of rows), ``odvgp.py`` the special case whose orthogonal set has the covariance of the prior.
+paper, ``regression.py`` the collapsed bounds of :class:`SOLVEGPR` (``residual_blocks.py`` the bound
+of blocks of rows), ``odvgp.py`` the special case whose orthogonal set has the covariance of the
+prior.
 """
 
 from gpflow_sparse.models.solvegp.model import SOLVEGP, OrthogonalModel, prior_factors

@@ -86,7 +86,7 @@ class OrthogonalModel(VariationalModel):
     @property
     @abstractmethod
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+        """Shapes of the entries of ``q_mu``, and of the entries of ``q_sqrt``."""
 
     def _make_posterior(self, **options: Any) -> SparsePosterior:
         parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt
@@ -129,10 +129,10 @@ class SOLVEGP(OrthogonalModel):
     with the projections ``A = Luu^-1 Kuf`` and ``D = Lvv^-1 (Kvf - B^T A)`` of
     :class:`~gpflow_sparse.posteriors.OrthogonalPosterior`, which computes them.
 
-    M + M2 inducing points, but two covariance factors of sizes M and M2 in place of one of size
-    M + M2: half the variational parameters of SVGP(2M) at M = M2, and a cheaper step. The bound is
-    at most that of SVGP on the union of the sets with the best full covariance, and at least that
-    of SVGP on Z alone.
+    M + M2 inducing points, but two covariance factors of sizes M and M2 in place of one of size M +
+    M2: half the variational parameters of SVGP(2M) at M = M2, and a cheaper step. The bound is at
+    most the bound of SVGP on the union of the sets with the best full covariance, and at least the
+    bound of SVGP on Z alone.
 
     Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
     arXiv:1910.10596v5), eq. (8). We whiten by default (their appendix F), start un-whitened models
@@ -162,7 +162,7 @@ class SOLVEGP(OrthogonalModel):
 
         :param orthogonal: arrays ``[M, D]`` or GPflow inducing variables; see
             :func:`gpflow_sparse.initialization.greedy_orthogonal` for a good choice.
-        :raises ValueError: for sets that do not fit those of the model, and in ``tf.function``.
+        :raises ValueError: for sets that do not fit the model's, and in ``tf.function``.
         """
         if not tf.executing_eagerly():
             raise ValueError("with_sets must be called outside of tf.function: it makes a model.")

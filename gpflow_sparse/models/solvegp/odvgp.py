@@ -24,8 +24,8 @@ class ODVGP(OrthogonalModel):
 
     The special case of SOLVE-GP in which the orthogonal set keeps its prior covariance. Without a
     factor of size M2, and with the KL estimated from ``num_penalty_samples`` columns, a step is
-    linear in M2. The variance is that of SVGP on Z: where it is too large, SOLVE-GP is the better
-    choice.
+    linear in M2. The variance is the variance of SVGP on Z: where it is too large, SOLVE-GP is the
+    better choice.
 
     Salimbeni, Cheng, Boots and Deisenroth, "Orthogonally decoupled variational Gaussian processes"
     (2018), in the form of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. The mean of

@@ -30,7 +30,7 @@ class DecoupledPosterior(BlockPosterior):
     SOLVE-GP whose orthogonal set O has its prior covariance, ``Sv = Cvv``, and a mean with weights
     ``alpha = Cvv^-1 mv``:
 
-        mean = Kfu Kuu^-1 mu + Cfv alpha        var = that of SVGP on Z
+        mean = Kfu Kuu^-1 mu + Cfv alpha        var = variance of SVGP on Z
         KLv  = (alpha^T Cvv alpha) / 2          Cvv = Kvv - Kvu Kuu^-1 Kuv + eps I
 
     ``Cvv`` is neither factored nor formed. With ``b = Luu^-1 Kuv alpha`` and the projection

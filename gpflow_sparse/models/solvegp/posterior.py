@@ -188,7 +188,7 @@ class OrthogonalPosterior(BlockPosterior):
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
-        In whitened form, with ``xi, zeta ~ N(0, I)``,
+        Paths in whitened form, with ``xi, zeta ~ N(0, I)``,
 
             c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ).
         """

@@ -43,12 +43,11 @@ class SOLVEGPR(RegressionModel):
     Only kernel, mean function, noise and inducing inputs are trained, on all rows at every
     step. ``bound`` chooses the objective:
 
-    - "standard": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and
-      Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
-      arXiv:1910.10596v5), rearranged so that no N x N matrix appears
-      (``gpflow_sparse.inference.collapsed``).
-      Time O(N (M + M2)^2), and memory O((M + M2)^2) and that of one block of rows, gradients
-      included, for any N. More than one orthogonal set is ours.
+    - "standard": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and Mnih,
+      "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020, arXiv:1910.10596v5),
+      rearranged so that no N x N matrix appears (``gpflow_sparse.inference.collapsed``). Time O(N
+      (M + M2)^2), and memory O((M + M2)^2) and one block of rows, gradients included, for any N.
+      More than one orthogonal set is new here.
     - "log" and "block": as "standard", but q also shrinks the residual process at the data, row by
       row or in blocks of neighboring rows: see :mod:`gpflow_sparse.inference.residual_bounds`. At
       the cost of "standard"; "block" takes O(N s (M + M2 + s)) more with blocks of s rows.
@@ -83,8 +82,8 @@ class SOLVEGPR(RegressionModel):
         :param inducing_variable: the base set and the orthogonal sets.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param bound: one of those above. "structured" and "tighter" are old names of "standard" and
-            "fully_coupled".
+        :param bound: one of the names above. "structured" and "tighter" are old names of "standard"
+            and "fully_coupled".
         :param block_size: largest number of rows in a block of "block".
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for
             more than 20,000 rows with "coupled" and "fully_coupled".
@@ -125,13 +124,12 @@ class SOLVEGPR(RegressionModel):
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`
         takes them. One pass over the rows.
 
-        Its bound under SOLVEGP is the standard bound, or that of "log": q(u) is the same for these
-        and for "block". The optimal q of "coupled" and "fully_coupled" has the same means, but a
-        covariance with the residual process at the data, which this posterior cannot represent, so
-        the q of "standard" is used for them too. The marginal
-        covariances of the sets under the optimal q made variances of f too large: 1.2 to 4.0 times
-        those of the exact process on average in five synthetic examples, where this q had 1.1 to
-        2.4 times.
+        Its bound under SOLVEGP is the standard bound, or the bound of "log": q(u) is the same for
+        these and for "block". The optimal q of "coupled" and "fully_coupled" has the same means,
+        but a covariance with the residual process at the data, which this posterior cannot
+        represent, so the q of "standard" is used for them too. The marginal covariances of the sets
+        under the optimal q made variances of f too large: 1.2 to 4.0 times the variances of the
+        exact process on average in five synthetic examples, where this q had 1.1 to 2.4 times.
 
         :return: one mean ``[M_b, P]`` per set, and one lower factor ``[P, M_b, M_b]`` per set.
         """
@@ -143,7 +141,7 @@ class SOLVEGPR(RegressionModel):
         )
 
     def _make_posterior(self, **options: Any) -> OrthogonalPosterior:
-        """With the q of :meth:`compute_qu`, whatever ``bound`` is."""
+        """A posterior with the q of :meth:`compute_qu`, whatever ``bound`` is."""
         parts = self.kernel, self.inducing_variable, self.compute_qu
         return OrthogonalPosterior(*parts, jitter=self.jitter, **options)
 
@@ -215,7 +213,7 @@ class SOLVEGPR(RegressionModel):
         return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())
 
     def _places(self, X: tf.Tensor) -> tf.Tensor:
-        """Places ``[n, .]`` of rows, of which those that are near each other form a block."""
+        """Places ``[n, .]`` of rows; rows near each other form a block."""
         return in_lengthscales(self.kernel, X)
 
     @property
@@ -271,7 +269,7 @@ class SOLVEGPR(RegressionModel):
 def _require_bound(bound: Any, today: str, X: Any) -> None:
     """
     :param today: its present name.
-    :param X: of the data, a tensor or a variable.
+    :param X: inputs of the data, a tensor or a variable.
     """
     checks.require_choice(today, "bound", _BOUNDS)
     if today in _BY_SUMS:

@@ -41,7 +41,7 @@ def rotated(block: Block) -> Block:
 
 
 def rotated_marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> MeanAndVariance:
-    """As :func:`gpflow_sparse.inference.blocks.marginals`, of rotated blocks, ``[N, 1]`` each."""
+    """:func:`gpflow_sparse.inference.blocks.marginals` of rotated blocks, ``[N, 1]`` each."""
     B, q_mu, scales = (tf.concat(parts, axis=0) for parts in zip(*blocks, strict=True))
     weights = tf.concat([tf.ones_like(scales), tf.square(scales)], axis=1)  # [M, 2]
     sums = tf.linalg.matmul(tf.square(B), weights, transpose_a=True)  # |A|^2, |R^T A|^2  [N, 2]

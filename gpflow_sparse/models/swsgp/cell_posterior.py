@@ -26,13 +26,12 @@ class CellPosterior(SparsePosterior):
         G_c = K_c^-1 - K_c^-1 S_c K_c^-1,
 
     O(H) and O(H^2) a row and a search for one point, in place of O(H^3) and a search for H.
-    Predictions differ from those of the posterior it is made from: the H points nearest to the
-    cell's are not all of the H nearest to the row. They jump where cells meet.
+    Predictions differ from the posterior that it is made from: the H points nearest to the cell's
+    are not all of the H nearest to the row. They jump where cells meet.
 
     ``alpha`` is kept for all M cells, in O(M H P) memory; ``G`` for the cells that were needed
     last, up to ``num_cached``, and only outside of ``tf.function``, inside of which variances take
-    O(H^3).
-    After any change of kernel, points or q call ``update_cache()``.
+    O(H^3). After any change of kernel, points or q call ``update_cache()``.
     """
 
     def __init__(self, posterior: NeighborPosterior, *, num_cached: int = 10_000) -> None:

@@ -95,7 +95,7 @@ class _Block(NamedTuple):
     """Contributions of some rows, or of some points of a chain, to the system and the variances."""
 
     indices: np.ndarray
-    """Of inducing points, ``[n, H]``."""
+    """Indices of inducing points, ``[n, H]``."""
     matrices: np.ndarray
     """``[n, H, H]``"""
     vectors: np.ndarray
@@ -249,8 +249,8 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
 @accepts_pair_or_dataset
 def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
     """
-    Set q near the posterior, by one pass over the data and without an optimizer: means are those of
-    the sites' posterior (:meth:`fit_sites`) at the inducing points, and standard deviations the
+    Set q near the posterior, by one pass over the data and without an optimizer: means are the
+    sites' posterior means (:meth:`fit_sites`) at the inducing points, and standard deviations the
     best for independent variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense"
     only means.
 
@@ -316,7 +316,7 @@ def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
 def _site_posterior(
     model: Any, sites: tuple[np.ndarray, np.ndarray], prior: NeighborPrior, columns: slice
 ) -> SitePosterior:
-    """Of one latent kernel, prior mean excluded."""
+    """Site posterior of one latent kernel, prior mean excluded."""
     targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
     return SitePosterior(prior.kernel, model.points, targets, precisions, prior=prior)
 
@@ -366,7 +366,7 @@ def observations_at(
     Rows as Gaussian observations of f: ``(dE/dmean) / lambda``, which is a target minus the mean,
     and ``lambda = -2 dE/dvar``, ``[n, L]`` each, of ``E = E_q[log p(y | f)]``.
 
-    :param mean: of f under q, prior mean excluded.
+    :param mean: mean of f under q, prior mean excluded.
     """
     prior = model.mean_function(X)
     with tf.GradientTape(watch_accessed_variables=False) as tape:

@@ -65,8 +65,8 @@ def set_neighbors(model: Any, num_neighbors: int) -> None:
 
 def prepare_data(model: Any, data: Any) -> None:
     """
-    :meth:`count_neighbors` with "counts", unless neither the inputs nor the neighbors have changed
-    since the last call. Endless data cannot be counted; counts that there are stay as they are.
+    Call :meth:`count_neighbors` with "counts", unless neither the inputs nor the neighbors have
+    changed since the last call. Endless data cannot be counted; existing counts stay.
 
     :param data: as `training.fit` was given them.
     """
@@ -109,7 +109,7 @@ def _count(model: Any, X: Any, most: int | None = None) -> None:
 
 def counts_at(model: Any, neighbors: tf.Tensor, latent: int) -> tf.Tensor:
     """
-    For every neighbor of the rows of a batch the number of training rows that have it, ``[n, H]``.
+    Counts of the neighbors of the rows of a batch: training rows that have each, ``[n, H]``.
 
     Before they have been counted, the batch itself is counted, if it is all the data.
 

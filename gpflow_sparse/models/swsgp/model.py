@@ -36,8 +36,8 @@ IndexSets = Sequence[Sequence[tf.Tensor]]
 class SWSGP(VariationalModel):
     r"""
     Variational inference over M inducing variables, where each row of the data is conditioned on
-    those of its H nearest inducing points: a step on n rows takes O(n H^3) time for any M, and that
-    of the search for neighbors.
+    the variables of its H nearest inducing points: a step on n rows takes O(n H^3) time for any M,
+    and a search for neighbors.
 
     ``f(x) | u_I`` is the prior's conditional given the neighbors I of x, and ``q(u) = N(q_mu, S)``.
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
@@ -53,14 +53,15 @@ class SWSGP(VariationalModel):
                   M / n_Z sum_j t_j,       n_Z = min(n, M) inducing points j drawn      "chain"
                   KL[q(u_A) || p(u_A)],    A the m points of the batch                  union=m
 
-    and that of all rows on average over batches, but with ``union``. By ``kl_weighting``:
+    whose average over batches is the objective of all rows, except with ``union``. By
+    ``kl_weighting``:
 
     - "counts": c_j is the number of training rows of which j is a neighbor, from
       :meth:`count_neighbors`, before it from a batch of all rows: the KL terms of each u_j then
       have a total weight of about one. Not a bound; the default, since variances of f are far too
       small with "paper" and "chain" takes longer.
     - "paper": as in eq. (11). The paper says that this is a lower bound; it is not
-      (``docs/errata.md``, W1). It learns too little noise and far too small variances of f
+      (``docs/errata.md``, W1). Trained noise is too small and variances of f far too small
       (``docs/sharp-bits.md``); its means were a little better on most data sets tried
       (``docs/benchmarks/swsgp.md``).
     - "chain": t_j are terms whose sum over all j is ``KL[q(u) || prod_j p(u_j | its H nearest
@@ -261,7 +262,7 @@ class SWSGP(VariationalModel):
         of algorithm 1.
 
         :param sets: indices of inducing points, from :meth:`_index_sets`.
-        :param q: q of all inducing points, or of those in ``sets`` alone.
+        :param q: q of all inducing points, or of the points in ``sets`` alone.
         :param positions: where in ``q`` each point of ``sets`` is.
         """
         terms = self._terms(X, sets, q, positions)
@@ -329,7 +330,7 @@ class SWSGP(VariationalModel):
         return self._q(values, tf.range(self.q_mu.shape[0]))
 
     def _q(self, values: Sequence[tf.Tensor], points: tf.Tensor) -> GaussianRows:
-        """q of some points, from their rows of the long variables."""
+        """q of some points, from their rows of the row variables."""
         mean, second = values
         if self.q_factor is None:
             return GaussianRows(mean, tf.exp(second), None)
@@ -386,7 +387,7 @@ class SWSGP(VariationalModel):
 
     @property
     def dense_variables(self) -> list[tf.Variable]:
-        """All trainable variables but the long ones."""
+        """All trainable variables but the row variables."""
         long = {variable.ref() for variable in self.row_variables}
         return [v for v in self.trainable_variables if v.ref() not in long]
 

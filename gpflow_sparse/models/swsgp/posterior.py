@@ -39,16 +39,15 @@ class NeighborPosterior(SparsePosterior):
     ``f(x) | u_I`` of the prior, with ``q(u) = N(q_mu, S)`` of all M inducing variables and ``I``
     the H neighbors of x.
 
-    Time O(n H^3) for n rows, and that of finding neighbors. Every row is predicted from neighbors
-    of its own; rows that are predicted together (``full_cov``) share the union of their neighbors,
-    so that their means and variances depend on the other rows: section 4.5 of Tran,
-    Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
-    Information".
+    Time O(n H^3) for n rows, and a search for neighbors. Every row is predicted from neighbors of
+    its own; rows that are predicted together (``full_cov``) share the union of their neighbors, so
+    that their means and variances depend on the other rows: section 4.5 of Tran, Milios, Michiardi
+    and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor Information".
 
-    Functions drawn (:meth:`sample_functions`) use the neighbors of each x, ``f(x) = f_prior(x)
-    + a(x)^T (u_I - f_prior(Z_I))`` with one draw of u for each function. Their mean and variance
-    are those of :meth:`predict_f` without ``full_cov``; their covariance between two rows is not
-    that of ``full_cov``, which uses the neighbors of both for each row, unless H = M.
+    Functions drawn (:meth:`sample_functions`) use the neighbors of each x, ``f(x) = f_prior(x) +
+    a(x)^T (u_I - f_prior(Z_I))`` with one draw of u for each function. Their mean and variance
+    equal :meth:`predict_f` without ``full_cov``; their covariance between two rows differs from
+    ``full_cov``, which uses the neighbors of both for each row, unless H = M.
     """
 
     find_neighbors: Callable[..., tf.Tensor] = staticmethod(NeighborInducingPoints.neighbors)
@@ -73,8 +72,8 @@ class NeighborPosterior(SparsePosterior):
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
         :param chain: whether the KL is ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``,
-            in O(M H^3) time and O(M^2 D) for the search; that of a layer of a deep model, whose
-            inputs are random.
+            in O(M H^3) time and O(M^2 D) for the search: for layers of a deep model, whose inputs
+            are random.
         :param options: further arguments of :class:`SparsePosterior`.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
@@ -192,7 +191,7 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
     """
     q by rows, from means ``[M, P]``.
 
-    :param q_sqrt: as of :class:`NeighborPosterior`, but no function.
+    :param q_sqrt: as in :class:`NeighborPosterior`, but no function.
     """
     q_mu = tf.convert_to_tensor(q_mu)
     if q_sqrt is None:  # a fixed mean
@@ -228,7 +227,7 @@ def chain_kl(
 def independent_scales(points: NeighborInducingPoints, prior: NeighborPrior) -> np.ndarray:
     """
     Standard deviations ``[M]`` of the independent u_j that are closest to the prior in ``KL[q ||
-    p]``: that of u_j given its neighbors, of which the 16 nearest are taken. O(M 16^3).
+    p]``: the standard deviations of u_j given its 16 nearest neighbors. O(M 16^3).
     """
     found, H = [], min(int(prior.Z.shape[0]), _NEAREST)
     for drawn in point_blocks(prior, H):

@@ -1,4 +1,4 @@
-"""Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
+"""Posterior given one Gaussian site per inducing variable; each row uses the sites nearby."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ class SitePosterior(SparsePosterior):
             that returns valid targets and precisions, which is called whenever they are needed.
         :param precisions: ``tau [M, P]``, at least zero.
         :param calibration: factors of predictive variances.
-        :param prior: of another process than f, for marginals of that process.
+        :param prior: prior of another process than f, for marginals of that process.
         :raises ValueError: for shapes that do not fit the points, or negative precisions.
         """
         options: dict[str, Any] = {"mean_function": mean_function, "calibration": calibration}
@@ -120,8 +120,8 @@ class SitePosterior(SparsePosterior):
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
-        of the noise of every site for each function. Mean and variance are those of
-        ``predict_f`` without ``full_cov``, see :class:`NeighborPosterior`.
+        of the noise of every site for each function. Mean and variance equal ``predict_f`` without
+        ``full_cov``, see :class:`NeighborPosterior`.
         """
         targets, precisions = self._current_q()
         points, (M, P) = gpflow.utilities.freeze(self.X_data), targets.shape

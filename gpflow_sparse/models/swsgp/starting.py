@@ -34,7 +34,7 @@ def neighbor_q(
     q of SWSGP: means ``[M, L]``, standard deviations ``[M, L]`` or None, factors ``[M, L, .]`` or
     None.
 
-    :param q_sqrt: as of a posterior; None for the prior if ``covariance`` can express it, else the
+    :param q_sqrt: as in a posterior; None for the prior if ``covariance`` can express it, else the
         closest diagonal, from the neighbors of each point.
     :raises ValueError: for values of a wrong shape.
     """

@@ -35,7 +35,7 @@ class Dual(Recipe):
     learning_rate: float = options.learning_rate(0.1)
 
     def baseline_options(self) -> dict[str, Any]:
-        """Without the rate and the number of these few steps."""
+        """The shared options, without the learning rate and the number of these few steps."""
         shared = super().baseline_options()
         return {n: v for n, v in shared.items() if n not in ("num_steps", "learning_rate")}
 

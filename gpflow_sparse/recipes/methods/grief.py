@@ -73,7 +73,7 @@ class GRIEF(Recipe):
         return rounds.fit_with_basis_refresh(self, model, options)
 
     def finish(self, model: Any) -> Any:
-        """For type-I inference, rotated weights with the hyperparameters of the model."""
+        """The model; for type-I inference, a model of rotated weights with its hyperparameters."""
         if self.weights == "optimize":
             return model
         parts = model.data, model.kernel, model.likelihood

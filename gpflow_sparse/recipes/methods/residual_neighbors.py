@@ -20,7 +20,7 @@ from gpflow_sparse.recipes.rows import (
     validation_rows,
 )
 
-# Neighbors in predictions, as a multiple of those in training, if that is better.
+# Neighbors in predictions, as a multiple of the neighbors in training, if that is better.
 _MORE = 4
 # Nats of a row for which predictions may take four times as long.
 _MIN_GAIN = 0.001
