@@ -206,8 +206,7 @@ class NeighborInducingPoints(InducingVariables):
         The ``count`` closest points to each row, whatever is global.
 
         :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
-        :param keep: use and extend the results that :attr:`num_remembered` and :meth:`look_ahead`
-            keep.
+        :param keep: use and extend results kept by :attr:`num_remembered` and :meth:`look_ahead`.
         :return: int32 ``[N, count]``; -1 where there are no more.
         """
         Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)

@@ -94,8 +94,7 @@ class Replicas:
         """
         Different indices and the summed values of slices that :meth:`mean` has returned.
 
-        Indices are in the order of their first occurrence; where all replicas agree, in their
-        order.
+        Indices are in the order of their first occurrence.
         """
         if self.count == 1:
             return slices.indices, slices.values

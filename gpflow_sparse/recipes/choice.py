@@ -240,8 +240,7 @@ def train(
     The chosen model, trained on all rows, or on all but some, on which it is calibrated; after
     Ctrl-C as it is then.
 
-    :param seconds: time after which no training step begins; None for the number of steps of the
-        choice.
+    :param seconds: time after which no step begins; None for the number of steps of the choice.
     """
     rows, held_out = split_rows(choice.recipe, task.dataset)
     if choice.interrupted and choice.start is not None:
@@ -441,8 +440,7 @@ def fit_task(
     Choose a method unless one is given, and train its model on all rows.
 
     :param seconds: time for both; None for numbers of steps.
-    :param start: a trained model of the method, whose parameters are the start where the choice has
-        none.
+    :param start: a trained model of the method, the start where the choice has none.
     """
     begin = time.perf_counter()
     choice = choose(task, method, seconds=seconds, report=report)

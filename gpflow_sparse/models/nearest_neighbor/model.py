@@ -50,8 +50,7 @@ class NearestNeighborGP(RegressionModel):
     copies of one.
 
     A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than in a model with
-    inducing points. Memory is a block of rows. All training rows are part of the model and of its
-    file.
+    inducing points. Memory is a block of rows. The model and its file have all training rows.
     """
 
     groups: tuple[tf.Tensor, tf.Tensor] | None = None
