@@ -37,7 +37,7 @@ class NeighborInducingPoints(InducingVariables):
     paper's two rules for such kernels disagree with each other.
 
     Z is not trainable unless it is made so, since neighbors of all rows would have to be found anew
-    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow sees a GPU, that search
+    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow has a GPU, that search
     takes O(M D) a row and is part of the graph; otherwise a tree outside of the graph is searched,
     which XLA cannot compile.
     """
@@ -238,7 +238,7 @@ class NeighborInducingPoints(InducingVariables):
         return not few and self.metric(kernel) is not None
 
     def knows_rows(self, kernel: Kernel) -> bool:
-        """Whether the neighbors of all training rows that were asked for last had been stored."""
+        """Whether the neighbors of all rows of the last search had been stored."""
         return _search_of(self, kernel).knows_rows
 
     def look_ahead(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:

@@ -118,7 +118,7 @@ def choose(
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
     recipe = best.recipe.with_steps(num_steps)
     if start is not None and best.recipe.is_trained:
-        # few more steps at the full rate would lead away from what the start has learned
+        # few more steps at the full rate would move away from the trained start
         part = min(1.0, num_steps / max(1, best.num_steps))
         recipe = best.recipe.with_steps(num_steps, part * getattr(best.recipe, "learning_rate", 0))
     if seconds is not None and not interrupted:
@@ -129,7 +129,7 @@ def choose(
 
 
 def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
-    """The choice where there is no other candidate; a few steps tell how many the time allows."""
+    """The choice without another candidate; the time of a few steps determines their number."""
     begin = time.perf_counter()
     few = f"at most {task.few_rows} rows"
     table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
