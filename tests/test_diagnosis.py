@@ -300,7 +300,7 @@ def test_training_is_advised_exactly_for_an_undertrained_q():
     Z = points(9)[0]
     (sentence,) = advice(svgp(Z), data, "Train longer")
     gap = gs.diagnostics(svgp(Z), data)["bound"]["training_gap_per_row"]
-    assert f"{gap:.2g} nats per row, and training can win at most that" in sentence
+    assert f"{gap:.2g} nats per row, and training can gain no more" in sentence
     assert advice(optimal(svgp(Z), data), data, "Train longer") == []
 
 

@@ -296,7 +296,7 @@ def interpolated_covariance(
     :param grid: for every column of X its nodes ``[m_i]``, sorted and distinct; one node is right
         for a constant column. Inputs beyond the first or last node are moved to it.
     :param X: ``[N, D]``, N at most 5,000.
-    :param X2: ``[N2, D]``, likewise; None for X itself.
+    :param X2: ``[N2, D]``, N2 at most 5,000; None for X itself.
     :return: ``[N, N2]``.
     :raises ValueError: for a kernel that is not a product, another number of columns, bad nodes or
         inputs, or too many rows.

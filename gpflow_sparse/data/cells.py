@@ -65,7 +65,7 @@ class Evidence(NamedTuple):
 
     reading: Reading
     comma: bool = False
-    """Whether decimal commas were seen."""
+    """Whether there are decimal commas."""
     undecided: str = ""
     """A cell such as 1,234, if no cell shows whether the comma separates thousands; or none."""
     contrary: str = ""

@@ -314,8 +314,7 @@ def _names_of(column: Column, taken: set[str]) -> list[str]:
     """
     Names of the encoded columns of one.
 
-    :param taken: names of other columns, to which new names that differ from the column's own are
-        added.
+    :param taken: names of other columns; new names that differ from the column's own are added.
     """
     if column.kind == "dropped":
         return []

@@ -47,7 +47,7 @@ class Dataset:
 
     :param name: the name it was loaded by.
     :param train: training inputs X [N,D] and outputs Y [N,1], float64, in the units of the file.
-    :param test: test inputs and outputs, likewise.
+    :param test: test inputs and outputs, as ``train``.
     :param feature_names: D names of the columns of X.
     :param target_name: the name of the column of Y.
     :param num_classes: None for regression; for classification Y holds integers below it.
@@ -56,8 +56,8 @@ class Dataset:
     :param table: the table that the arrays are encoded from; None for files of numbers.
     :param test_rows: positions of the test rows in the file, if it is split by us, else None.
     :param test_empty: which entries of the test inputs stand for empty cells of the table [N,D].
-    :param shards: the training rows of a folder of files, likewise standardized; `train` is then a
-        sample of them.
+    :param shards: the training rows of a folder of files, standardized as ``train`` is; `train` is
+        then a sample of them.
     :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
     """

@@ -205,7 +205,7 @@ class Reliability(NamedTuple):
     confidence: np.ndarray
     """Mean top probability per bin [B]; NaN in a bin without points."""
     accuracy: np.ndarray
-    """Fraction of them per bin [B] whose top class is their label; NaN likewise."""
+    """Fraction of rows per bin [B] whose top class is their label; NaN for empty bins."""
 
 
 def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> Reliability:

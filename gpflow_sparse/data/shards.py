@@ -193,8 +193,7 @@ class Shards:
         Moments of :meth:`part` in several processes, merged by :meth:`RunningMoments.merge`, equal
         the moments of all rows but for rounding; pass them to :meth:`standardized`.
 
-        :raises ValueError: for cells that are missing or infinite, naming files, columns and
-            counts.
+        :raises ValueError: for missing or infinite cells, naming files, columns and counts.
         """
         found: RunningMoments | None = None
         bad: dict[int, np.ndarray] = {}  # counts by file and column
@@ -222,8 +221,7 @@ class Shards:
         :param outputs: whether the output is standardized too.
         :return: a copy whose ``standardizer`` brings predictions back to the units of the files;
             assign it to ``model.standardizer`` to keep it with the model.
-        :raises ValueError: if the rows are standardized already, and for cells that are missing or
-            infinite.
+        :raises ValueError: if the rows are standardized already, and for missing or infinite cells.
         """
         if self.standardizer is not None:
             raise ValueError("the rows are already standardized; use them as they are")

@@ -61,8 +61,7 @@ class TableFormat:
 
     def gaps(self, frame: pd.DataFrame, target: str | None = None) -> tuple[str, ...]:
         """
-        Sentences on cells of another table that are missing, unknown, or written otherwise than in
-        training.
+        Sentences on cells of another table that are missing, unknown, or unlike cells of training.
 
         :param target: the column with the target, if it is read too.
         """

@@ -44,7 +44,7 @@ def _bound(bound: dict[str, Any], regions: list[dict[str, Any]]) -> list[str]:
     if training is not None and training >= WORTHWHILE:
         sentences.append(
             "Train longer: for these inducing inputs and hyperparameters the optimal q would gain "
-            f"{training:.2g} nats per row, and training can win at most that."
+            f"{training:.2g} nats per row, and training can gain no more."
         )
     if inducing is None:
         return sentences

@@ -45,8 +45,8 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;
       ``unexplained``, the mean fraction of the prior variance not explained by inducing points;
       ``rmse``, ``mean_squared_z`` (squared errors over predicted variance, 1 if calibrated) and
-      ``coverage_95`` for Gaussian likelihoods; ``error_rate`` for classes; ``center``, the mean of
-      its rows.
+      ``coverage_95`` for Gaussian likelihoods; ``error_rate`` for classes; ``center``, the mean
+      row.
     - ``condition_numbers``: ``condition`` of every factored matrix, jitter included; the ``jitter``
       and ``relative_jitter``, as a fraction of the mean prior variance; ``smallest_distance``
       between two inducing inputs, in lengthscales.

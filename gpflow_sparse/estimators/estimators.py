@@ -210,8 +210,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
         :param X: DataFrame or array [N, D].
         :param y: outputs [N] or [N, P], finite.
-        :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
-            exactly.
+        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
         :raises ValueError: for wrong shapes, weights of rows, an unknown method, or a likelihood
             that does not fit.
         """
@@ -315,8 +314,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.
-        :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
-            exactly.
+        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
         :raises ValueError: for wrong shapes, weights of rows, a single class, labels that nearly
             all differ or are of several types, an unknown method, or an unsuitable likelihood.
         """

@@ -26,8 +26,7 @@ class BasisFeatures(InducingVariables):
     determined by the weights.
 
     ``whiten`` makes no difference. The jitter that GPflow adds to Kuu is ignored: an identity needs
-    none. Inter-domain GRIEF is new here (Evans and Nair, 2018, use the kernel of the features
-    alone).
+    none. Inter-domain GRIEF is new here (Evans and Nair, 2018, use the features alone).
     """
 
     needs_jitter = False

@@ -37,7 +37,7 @@ class NeighborInducingPoints(InducingVariables):
     paper's two rules for such kernels disagree with each other.
 
     Z is not trainable unless it is made so, since neighbors of all rows would have to be found anew
-    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow sees a GPU, that search
+    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow has a GPU, that search
     takes O(M D) a row and is part of the graph; otherwise a tree outside of the graph is searched,
     which XLA cannot compile.
     """
@@ -206,8 +206,7 @@ class NeighborInducingPoints(InducingVariables):
         The ``count`` closest points to each row, whatever is global.
 
         :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
-        :param keep: use and extend the results that :attr:`num_remembered` and :meth:`look_ahead`
-            keep.
+        :param keep: use and extend results kept by :attr:`num_remembered` and :meth:`look_ahead`.
         :return: int32 ``[N, count]``; -1 where there are no more.
         """
         Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
@@ -239,7 +238,7 @@ class NeighborInducingPoints(InducingVariables):
         return not few and self.metric(kernel) is not None
 
     def knows_rows(self, kernel: Kernel) -> bool:
-        """Whether the neighbors of all training rows that were asked for last had been stored."""
+        """Whether the neighbors of all rows of the last search had been stored."""
         return _search_of(self, kernel).knows_rows
 
     def look_ahead(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:

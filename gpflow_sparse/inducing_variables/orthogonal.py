@@ -36,8 +36,8 @@ class OrthogonalInducingVariables(InducingVariables):
     def __init__(self, base: Any, *orthogonal: Any, name: str | None = None) -> None:
         """
         :param base: Z as an array ``[M, D]`` or a GPflow ``InducingVariables``.
-        :param orthogonal: O, ..., likewise, with the same D. Without any the model is SVGP; a set
-            without rows is ignored.
+        :param orthogonal: sets O, ..., arrays or inducing variables with the same D. Without any
+            the model is SVGP; a set without rows is ignored.
         :raises ValueError: for a wrong rank, NaN, mismatched D, or invalid inducing variables.
         """
         super().__init__(name=name)

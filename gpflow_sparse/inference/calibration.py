@@ -72,9 +72,8 @@ class Calibration(tf.Module):
         """
         Half widths ``[P]`` of central intervals, in standard deviations of an observation.
 
-        A new observation that is exchangeable with the n held-out ones falls into
-        ``mean +- radius * standard deviation`` with probability ``coverage`` at least (split
-        conformal prediction).
+        ``mean +- radius * standard deviation`` contains a new observation, exchangeable with the n
+        held-out ones, with probability ``coverage`` at least (split conformal prediction).
 
         :return: None without scores.
         :raises ValueError: if n rows cannot bound so large a fraction of observations.

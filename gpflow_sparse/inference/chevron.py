@@ -202,8 +202,7 @@ def moments(
     """
     Mean and (co)variance of ``phi(x)^T w``, computed in chunks of functions.
 
-    Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N h L) for a chunk, and the
-    result.
+    Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N h L) and the result.
 
     :param num_rows: N.
     :return: mean ``[N, L]``, and variance ``[N, L]`` or covariance ``[L, N, N]``.

@@ -349,8 +349,7 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
 
 def _log_density(model: _ExactGPs, rows: Rows) -> float:
     """
-    Mean log density of rows outside of the model's data; minus infinity on failure, and zero of no
-    rows.
+    Mean log density of rows outside of the model's data; minus infinity on failure, 0 of no rows.
     """
     if not len(rows.X):
         return 0.0

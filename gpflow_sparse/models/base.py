@@ -318,8 +318,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``. Arrays are
             copied; a ``tf.Variable`` is read at every call.
         :param compile: wrap the loss in ``tf.function``.
-        :raises ValueError: as :meth:`elbo`, when the closure is made: compiled, it cannot check
-            values.
+        :raises ValueError: as :meth:`elbo`, when the closure is made, not when it is called.
         """
         checks.require_flag(compile, "compile")
         component_checks.validate_components(self)

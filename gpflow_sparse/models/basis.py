@@ -154,8 +154,7 @@ class BasisGPR(WeightSpaceModel):
         A :class:`BasisSVGP` at the exact posterior: it holds no data, so it is small to save and to
         export, and can be trained on minibatches. It shares no parameters with this model.
 
-        :param num_data: its ``num_data``; None means the N of this model, for which the data are
-            read.
+        :param num_data: its ``num_data``; None for the N of this model, which reads the data.
         """
         return to_svgp(self, num_data, keep_residual=False)
 

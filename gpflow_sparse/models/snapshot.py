@@ -73,8 +73,7 @@ class Snapshot(tf.Module):
         self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
     ) -> list[tf.Tensor]:
         """
-        Return values of variables that were computed with the recorded modules, if these are
-        current.
+        Values of variables that were computed with the recorded modules, if these are current.
 
         :raises ValueError: unless :meth:`is_current`, while tracing too; when a graph runs,
             ``tf.errors.InvalidArgumentError``.

@@ -236,7 +236,7 @@ class HostSearch:
 
     @property
     def knows_rows(self) -> bool:
-        """Whether the results of all rows that were asked for last had been stored."""
+        """Whether the results of all rows of the last search had been stored."""
         return self._known is not None and self._known.knows_rows
 
     def _cached_search(self, Z: np.ndarray, units: np.ndarray, columns: Any) -> "_CachedSearch":

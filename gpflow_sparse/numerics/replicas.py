@@ -94,8 +94,7 @@ class Replicas:
         """
         Different indices and the summed values of slices that :meth:`mean` has returned.
 
-        Indices are in the order of their first occurrence; where all replicas agree, in their
-        order.
+        Indices are in the order of their first occurrence.
         """
         if self.count == 1:
             return slices.indices, slices.values
@@ -103,7 +102,7 @@ class Replicas:
         return indices, tf.math.unsorted_segment_sum(slices.values, places, tf.size(indices))
 
     def over_workers(self, values: Any) -> np.ndarray:
-        """Sum of an array of numbers over all processes, outside of compiled code."""
+        """Sum of an array over all processes, outside of compiled code."""
         array = np.asarray(values, dtype=np.float64)
         if self.num_workers == 1:
             return array
@@ -121,7 +120,7 @@ class Replicas:
         return [bool(total) for total in self.over_workers(np.array(flags, dtype=np.float64))]
 
     def of_each_worker(self, values: Sequence[float]) -> np.ndarray:
-        """The same numbers of every process, ``[num_workers, len(values)]``."""
+        """These values of every process, ``[num_workers, len(values)]``."""
         table = np.zeros((self.num_workers, len(values)))
         table[self._first * self.num_workers // self.count] = values
         return self.over_workers(table)

@@ -20,7 +20,7 @@ def take(file: IO[Any], what: str, stacklevel: int = 1) -> bool:
     Lock a file until it is closed; a file system without locks is warned of.
 
     :param what: the name of the place that the lock protects, for the warning.
-    :param stacklevel: of the warning, as seen by the caller.
+    :param stacklevel: stack level of the warning, counted from the caller.
     :return: false if the file is locked already.
     """
     try:

@@ -73,7 +73,7 @@ class SparsePosterior(AbstractPosterior):
         """
         :param q_mu: mean of q, in the shape that the subclass documents; or a function that returns
             ``q_mu`` and ``q_sqrt``, which is called whenever q is needed.
-        :param q_sqrt: factor or standard deviations of q, likewise.
+        :param q_sqrt: factor or standard deviations of q, in the shape that the subclass documents.
         :param whiten: whether q is relative to the prior.
         :param mean_function: added to the prior mean; None for zero.
         :param precompute_cache: kind of the cache; None for no cache.

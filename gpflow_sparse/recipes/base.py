@@ -276,8 +276,7 @@ class Recipe:
         """
         Train the model as the method is trained, with its closed forms before and after the steps.
 
-        :param rows: standardized training rows ``(X, Y)``; or rows in files, for recipes that
-            stream.
+        :param rows: standardized training rows ``(X, Y)``, or rows in files if recipes stream.
         :param until: value of ``time.perf_counter`` after which no step begins. The number of steps
             is taken to need the time until then.
         :param options: further arguments of :func:`gpflow_sparse.training.fit`.

@@ -28,8 +28,7 @@ def score_baseline(
         variance is the mean squared error on a held-out fifth of the rows.
     :param rows: training rows ``(X [N, D], Y [N, P])``, standardized, or labels.
     :param new: rows to predict.
-    :return: regression: rmse, nlpd (summed over outputs), crps, coverage; else error_rate, nlpd,
-        brier.
+    :return: rmse, nlpd (summed over outputs), crps, coverage; of classes error_rate, nlpd, brier.
     """
     if num_classes is not None:
         P = _probabilities(name, rows, new[0], num_classes, seed)

@@ -44,10 +44,9 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
 
 def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], float]:
     """
-    The mean log density of held-out rows as a function of the model; as calibrated, where the model
-    will be.
+    The mean log density of held-out rows as a function of the model, calibrated if it will be.
 
-    :param num_rows: number of training rows, which decides whether it will be.
+    :param num_rows: number of training rows, which decides on calibration.
     """
 
     def score(model: Any) -> float:

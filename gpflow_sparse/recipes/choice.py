@@ -119,7 +119,7 @@ def choose(
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
     recipe = best.recipe.with_steps(num_steps)
     if start is not None and best.recipe.is_trained:
-        # few more steps at the full rate would lead away from what the start has learned
+        # few more steps at the full rate would move away from the trained start
         part = min(1.0, num_steps / max(1, best.num_steps))
         recipe = best.recipe.with_steps(num_steps, part * getattr(best.recipe, "learning_rate", 0))
     if seconds is not None and not interrupted:
@@ -130,7 +130,7 @@ def choose(
 
 
 def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
-    """The choice where there is no other candidate; a few steps tell how many the time allows."""
+    """The choice without another candidate; the time of a few steps determines their number."""
     begin = time.perf_counter()
     few = f"at most {task.few_rows} rows"
     table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
@@ -241,8 +241,7 @@ def train(
     The chosen model, trained on all rows, or on all but some, on which it is calibrated; after
     Ctrl-C as it is then.
 
-    :param seconds: time after which no training step begins; None for the number of steps of the
-        choice.
+    :param seconds: time after which no step begins; None for the number of steps of the choice.
     """
     rows, held_out = split_rows(choice.recipe, task.dataset)
     if choice.interrupted and choice.start is not None:
@@ -442,8 +441,7 @@ def fit_task(
     Choose a method unless one is given, and train its model on all rows.
 
     :param seconds: time for both; None for numbers of steps.
-    :param start: a trained model of the method, whose parameters are the start where the choice has
-        none.
+    :param start: a trained model of the method, the start where the choice has none.
     """
     begin = time.perf_counter()
     choice = choose(task, method, seconds=seconds, report=report)

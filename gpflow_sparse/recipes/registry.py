@@ -79,7 +79,7 @@ def kind_of(method: str) -> type[Recipe]:
 
 
 def present_name(method: str, options: Mapping[str, Any]) -> str:
-    """The method itself, or the one that was asked for by an option of it in earlier versions."""
+    """The method itself, or the one that an option of it selected in earlier versions."""
     for kind in _LISTED:
         former, name = getattr(kind, "replaces", ("", ""))
         if method == former and options.get(name) is not None:

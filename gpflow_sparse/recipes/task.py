@@ -17,7 +17,7 @@ _WITH = " with "
 @dataclasses.dataclass(frozen=True)
 class Task:
     """
-    A table to learn from, and everything that was asked for.
+    A training table and all requested options.
 
     :param dataset: standardized; only its training rows are used.
     :param kernel: a kernel to copy; None for the one that ``options`` name.

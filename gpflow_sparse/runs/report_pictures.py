@@ -1,4 +1,4 @@
-"""The pictures of a report, as matplotlib figures with colors that the color-blind can tell."""
+"""The pictures of a report, as matplotlib figures with colors for the color-blind."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -97,7 +97,7 @@ def _split_file(
 
 
 def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
-    """The target that was asked for, or for a .npz file its y."""
+    """The requested target, or for a .npz file its y."""
     if Path(config.data).suffix != ".npz":
         return config.target
     if names[-1] not in ("y", "Y"):

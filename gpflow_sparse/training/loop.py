@@ -143,8 +143,7 @@ class TrainingLoop:
         Train until ``total`` steps are done or a callback asks to stop.
 
         :param show: called after every step with steps done, objective and seconds.
-        :raises TrainingError: if a failure cannot be cured; the model then is in its last good
-            state.
+        :raises TrainingError: if a failure remains; the model then is in its last good state.
         :raises TrainingInterrupted: after Ctrl-C, with checkpoint and model complete; in the last
             step too, so that the calling script stops.
         """

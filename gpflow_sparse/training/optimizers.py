@@ -21,8 +21,7 @@ def adam(
     Adam at a constant rate, or with a linear warm-up followed by a cosine decay to zero.
 
     :param learning_rate: peak step size.
-    :param decay_steps: total number of steps of the run, warm-up included; None keeps the rate
-        constant.
+    :param decay_steps: total steps of the run, warm-up included; None keeps the rate constant.
     :param warmup_steps: steps over which the rate rises from zero.
     :return: an optimizer of the Keras that GPflow uses.
     :raises ValueError: if the warm-up does not fit into the run.

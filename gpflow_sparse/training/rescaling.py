@@ -26,7 +26,7 @@ def rescale(model: GPModel, function: float, noise: float) -> list[np.ndarray]:
     the same if its noise variance has the same factor.
 
     :return: unconstrained values of the parameters that were changed, for :func:`restore`.
-    :raises ValueError: for a kernel or a likelihood that cannot be scaled; the model is then as it
+    :raises ValueError: for a kernel or likelihood that cannot be scaled; the model then stays as it
         was.
     """
     changed = _parameters(model)

@@ -61,7 +61,7 @@ def compile_step(
     replicas: Replicas = ONE,
 ) -> Step:
     """
-    ``step(move, seed, *arguments)``: the loss of the batch, and whether it and its gradients were
+    ``step(move, seed, *arguments)``: the loss of a batch, and whether loss and gradients are
     finite.
 
     Parameters and optimizer change only if ``move`` is true and the loss, all gradients and all

@@ -25,8 +25,8 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
 
     :param value: argument of the caller.
     :param name: the argument's name, for errors.
-    :param dtype: wanted float type; ``gpflow.default_float()`` by default. Values of another type
-        are cast.
+    :param dtype: wanted float type, to which values are cast; by default
+        ``gpflow.default_float()``.
     :return: tensor of ``dtype``; its shape is not checked.
     :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN, infinity, and
         entries whose squares overflow.

@@ -54,8 +54,7 @@ def public_method(
     :param result: name of the returned tensors in errors. Eagerly, a result that is not finite
         raises if a parameter is at fault; None leaves the result unchecked.
     :param prediction: whether to check, also in a graph, the parameters when it is traced, and the
-        inputs for NaN and infinity when it runs. Objectives are not checked: ``fit`` checks their
-        value.
+        inputs for NaN and infinity when it runs. Objectives are not: ``fit`` checks their value.
     :raises ValueError: from the decorated method, for arguments and components as above, and for a
         failed factorization, naming the invalid parameter.
     """
@@ -219,9 +218,8 @@ class _Checked(NamedTuple):
 
 def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
     """
-    State that checks of components depend on: the identities of the parts of ``owner``, whether
-    they are trained, and plain values. Parts are replaced by assignment; shapes of variables are
-    fixed.
+    State that checks of components depend on: ids of the parts of ``owner``, whether they are
+    trained, and plain values. Parts are replaced by assignment; shapes of variables are fixed.
 
     :return: None in place of a list if a variable has no fixed shape, as variables with data or
         with results computed from data: their checks read values, and are made in every call.
@@ -293,8 +291,7 @@ def _new_lock(model: Any) -> _FairLock:
 @contextlib.contextmanager
 def between_steps(model: Any) -> Iterator[None]:
     """
-    Keep the parameters of a model constant during a block of code, also if another thread trains
-    it.
+    Keep the parameters of a model constant during a block, also if another thread trains it.
 
     ``gpflow_sparse.training.fit`` takes no step while the block runs, and the block waits until a
     step in progress is done. The models of this package do so themselves in ``predict_*``,

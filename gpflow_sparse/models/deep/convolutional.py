@@ -90,7 +90,7 @@ def deep_convolutional(
     (:class:`gpflow_sparse.mean_functions.RectifiedFilters`), which start at random Glorot filters,
     and about it a prior of variance 0.1 and lengthscale ``2 sqrt(L)``, at which q starts. The paper
     has zero means and the variance of the last layer: it does not say what breaks the symmetry of q
-    at the prior, whose outputs do not depend on inputs, and much of what the next layer sees is
+    at the prior, whose outputs do not depend on inputs, and inputs of the next layer are mostly
     noise. The last of several layers starts at small random means.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
@@ -101,7 +101,7 @@ def deep_convolutional(
     :param likelihood: such as ``gpflow.likelihoods.MultiClass(10)``; it determines the number of
         functions of the last layer.
     :param num_inducing: M of every layer, or one number for each.
-    :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
+    :param num_orthogonal: M2 of every layer, or one number for each; 0 for none, which is SVGP.
     :param num_layers: number of layers, if no architecture is given.
     :param architecture: one :class:`ConvSpec` for each layer, the last without ``num_outputs``.
     :param tick: whether the last layer has a location kernel, as in the paper.

@@ -94,7 +94,7 @@ class LayerPosterior(tf.Module):
 
     def draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
         """
-        Outputs for n inputs, in the memory of a few of them.
+        Outputs for n inputs, in chunks that bound the memory.
 
         Time O(n S (p M^2 G)) for "marginal" and "joint", and p^3 G more for "joint"; O(n S (M^2 + p
         M) G) for "shared_inducing".

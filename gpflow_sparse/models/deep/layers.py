@@ -332,7 +332,7 @@ def layer_sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tupl
     Sizes of the inducing sets of every layer, first to last.
 
     :param num_inducing: M of every layer, or one number for each.
-    :param num_orthogonal: M2, likewise; 0 for none.
+    :param num_orthogonal: M2 of every layer, or one number for each; 0 for none.
     :param count: number of layers.
     :raises ValueError: for other numbers.
     """

@@ -50,12 +50,11 @@ def deep(
     near the predictions of one layer with the same, possibly trained kernel.
 
     Inducing points are k-means centers of the inputs of a layer: X after the mean functions of
-    earlier layers. In a step, operations on q of a layer of G outputs take G times the time of one
-    output.
+    earlier layers. In a step, operations on q take G times as long for G outputs of a layer as for
+    one.
 
     :param X: training inputs ``[N, D]``, each column standardized.
-    :param likelihood: any GPflow likelihood; it determines the number of functions of the last
-        layer.
+    :param likelihood: any GPflow likelihood; it determines the functions of the last layer.
     :param num_inducing: M of every layer, or one number for each, first to last.
     :param num_orthogonal: M2 of every layer, or one number for each; 0 for none, which is SVGP.
     :param num_layers: number of layers, 1 to 10.

@@ -9,8 +9,7 @@ Draws ``xi`` of the prior with noise at the rows have the covariance ``K~``, so 
 estimator of Lin et al., "Improving Linear System Solvers for Hyperparameter Optimisation in
 Iterative Gaussian Processes" (2024, arXiv:2405.18457). Predictive variances follow from the same z,
 which are near the solutions of the step before. Only the covariance of xi enters: draws from random
-Fourier features with frequencies of their own leave the estimate unbiased for any number of
-features.
+Fourier features with frequencies of their own leave the estimate unbiased.
 
 Both terms are quadratic forms of the same shape, whose derivatives are sums over tiles of k(X, X).
 """

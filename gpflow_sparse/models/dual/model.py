@@ -129,8 +129,7 @@ class DualGPR(RegressionModel):
         """
         :meth:`solve` without the warning.
 
-        :param system: a system of the same rows, with other values of the parameters, to be used
-            again.
+        :param system: a system of the same rows, for other parameters, to be used again.
         """
         component_checks.validate_components(self)
         X, B, prior = self._right_hand_sides()
@@ -172,8 +171,7 @@ class DualGPR(RegressionModel):
 
         :param num_rows: number of random rows, the same in all steps, of which the likelihood is;
             None for all.
-        :param optimizer: Keras optimizer, used by ``apply_gradients``; Adam with rate 0.1 by
-            default.
+        :param optimizer: Keras optimizer, by default Adam with rate 0.1.
         :param options: options of the solves between steps, by default at most 5 passes to a
             relative residual of 0.01. Residuals are not computed in float64.
         :param callback: called after each step.
@@ -255,8 +253,7 @@ class DualGPR(RegressionModel):
 
     def _make_posterior(self, **options: Any) -> DualPosterior:
         """
-        :raises ValueError: before :meth:`solve`, and after a change of any parameter or of the
-            data.
+        :raises ValueError: before :meth:`solve`, and after a change of any parameter or the data.
         """
         rows = self._rows()
         self.weights.read(self._parts(), rows)  # at once, and again whenever it is needed

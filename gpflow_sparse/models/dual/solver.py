@@ -236,8 +236,7 @@ class System:
         :param X: ``[N, D]``.
         :param num_columns: c.
         :param refine: whether residuals are computed anew in float64; if not, all are of
-            ``options.precision``, for a few passes from a near start, which then cost less than
-            half.
+            ``options.precision``, for a few passes from a near start, at less than half the cost.
         """
         self.options, self.refine = options, refine
         self.dtype = tf.as_dtype(options.precision)
@@ -267,8 +266,7 @@ class System:
         callback: Callable[[DualState], None] | None = None,
     ) -> DualSolution:
         """
-        See :func:`solve`. Blocks differ from the blocks of earlier calls, unless ``state`` is
-        given.
+        See :func:`solve`. Blocks differ from earlier calls, unless ``state`` is given.
 
         :param kernel: a kernel of the same structure as at first.
         """

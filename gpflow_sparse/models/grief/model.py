@@ -56,8 +56,7 @@ class GRIEF(WeightSpaceModel):
     With ``reweighted`` every eigenfunction has its own trainable prior variance, the kernel and
     the mean function are fixed, and the data are read once:
 
-    - "original": weights of the eigenfunctions, eq. (11) of the paper; O(p^3) per evaluation for
-      any N.
+    - "original": weights of the eigenfunctions, eq. (11) of the paper; O(p^3) per evaluation.
     - "rotated": weights of their linear combinations that are orthogonal on the data; O(p). This is
       another family of kernels, which shares only the unit weights with the first.
 

@@ -46,12 +46,11 @@ class NearestNeighborGP(RegressionModel):
     depend on the other rows. Functions drawn use the neighbors of each row.
 
     Where inputs repeat, neighbors are distinct rows, each with all of its c outputs: their mean,
-    with the noise variance divided by c, tells as much of f. Else the neighbors of a row might be
-    copies of one.
+    with the noise variance divided by c, has the same information on f. Else the neighbors of a row
+    might be copies of one.
 
     A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than in a model with
-    inducing points. Memory is a block of rows. All training rows are part of the model and of its
-    file.
+    inducing points. Memory is a block of rows. The model and its file have all training rows.
     """
 
     groups: tuple[tf.Tensor, tf.Tensor] | None = None

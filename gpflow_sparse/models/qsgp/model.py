@@ -390,8 +390,8 @@ class QSGP(VariationalModel):
         As :meth:`gpflow_sparse.models.VariationalModel.training_loss_closure`, for models that take
         all functions: otherwise the loss is random in every call.
 
-        :raises ValueError: if ``basis_batch_size`` is less than the number of functions that can be
-            drawn.
+        :raises ValueError: if ``basis_batch_size`` is less than the number of functions in the
+            tail.
         """
         if self.basis_batch_size < self.num_tail:
             raise ValueError(

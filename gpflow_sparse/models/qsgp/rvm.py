@@ -177,8 +177,7 @@ class RVM(QSGP):
         """
         Set c, for Gaussian noise, and then s of the functions drawn to their maximizers.
 
-        They are used in later steps only, since the objective of the same batch would be biased
-        upward.
+        Only later steps use them: the objective of the same batch would be biased upward.
         """
         super()._after_step(step, changes, Phi, averages)
         if self._sets_covariance:

@@ -107,7 +107,7 @@ class ResidualNeighborGP(SWSGP):
             :class:`~gpflow_sparse.inducing_variables.BasisFeatures`.
         :param q_mu: starting means of r at O, ``[M2, L]``, as in :class:`SWSGP`.
         :param q_sqrt: starting scales of r at O, as in :class:`SWSGP`.
-        :param base_q_mu: starting means ``[M, L]`` of the whitened variables of the base; zero by
+        :param base_q_mu: starting means ``[M, L]`` of the base's whitened variables; zero by
             default.
         :param base_q_sqrt: lower factors ``[L, M, M]`` of their covariance; the identity by
             default, which is the prior.

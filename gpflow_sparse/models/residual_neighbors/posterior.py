@@ -218,9 +218,9 @@ class ResidualNeighborPosterior(NeighborPosterior):
     Posterior of ``f = g + r``: g of the base set, with a full whitened q, and r conditioned on its
     values at the points of O near each row, with a q of its own.
 
-    ``q_mu`` is a pair: of the base set ``[M, P]``, and of r at O, ``[M2, P]``; ``q_sqrt`` likewise,
-    lower factors ``[P, M, M]``, and what :class:`NeighborPosterior` takes; or a function that
-    returns the current pair.
+    ``q_mu`` is a pair: means of the base set ``[M, P]`` and of r at O ``[M2, P]``; ``q_sqrt`` is a
+    pair of lower factors ``[P, M, M]`` and what :class:`NeighborPosterior` takes; or a function
+    that returns the current pair.
 
     Rows predicted together (``full_cov``) share g and the union of their neighbors. Functions drawn
     are ``g(x) + r_prior(x) + a(x)^T (v_I - r_prior(O_I))``. Time O(n (H + 1) M^2 + n H^3).

@@ -44,8 +44,7 @@ def log_density(
         b^T Sigma b / 2 - sum_j a_j^T Sigma b_j / (2 S),    all a, b held constant,
 
     which the paper of SoftKI has with the opposite sign and with probes of unit length (eqs. (19)
-    to (23)). The value is the log density in either case: the value of the pseudo-loss has no
-    meaning.
+    to (23)). The value is always the log density: the value of the pseudo-loss has no meaning.
 
     :param W: ``[N, m]``.
     :param K: positive definite, ``[m, m]``, jitter included.

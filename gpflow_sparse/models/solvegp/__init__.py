@@ -2,8 +2,7 @@
 
 Start with ``model.py``, the ELBO of :class:`SOLVEGP`; ``posterior.py`` has the equations of the
 paper, ``regression.py`` the collapsed bounds of :class:`SOLVEGPR` (``residual_blocks.py`` the bound
-of blocks of rows), ``odvgp.py`` the special case whose orthogonal set has the covariance of the
-prior.
+of blocks of rows), ``odvgp.py`` the special case whose orthogonal set has its prior covariance.
 """
 
 from gpflow_sparse.models.solvegp.model import SOLVEGP, OrthogonalModel, prior_factors

@@ -51,8 +51,7 @@ class OrthogonalPosterior(BlockPosterior):
 
     ``q_mu`` is one ``[M_b, P]`` per set, or all sets stacked, ``[M + M2 + ..., P]``; ``q_sqrt`` is
     one lower triangular ``[P, M_b, M_b]`` per set, or stacked as stock SVGP holds it, ``[P, M',
-    M']`` (only its diagonal blocks count) or ``[M', P]`` standard deviations, or None for a fixed
-    mean.
+    M']`` (only diagonal blocks count) or ``[M', P]`` standard deviations; None for a fixed mean.
 
     Time O(N (M + M2)^2 + (M + M2)^3), memory O((N + M + M2)(M + M2)). A cached posterior keeps the
     inverse factor and needs matmuls only.

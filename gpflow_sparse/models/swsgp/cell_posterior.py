@@ -27,7 +27,7 @@ class CellPosterior(SparsePosterior):
 
     O(H) and O(H^2) a row and a search for one point, in place of O(H^3) and a search for H.
     Predictions differ from the posterior that it is made from: the H points nearest to the cell's
-    are not all of the H nearest to the row. They jump where cells meet.
+    inducing point are not the H nearest to the row. They jump where cells meet.
 
     ``alpha`` is kept for all M cells, in O(M H P) memory; ``G`` for the cells that were needed
     last, up to ``num_cached``, and only outside of ``tf.function``, inside of which variances take

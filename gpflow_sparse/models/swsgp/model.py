@@ -83,8 +83,7 @@ class SWSGP(VariationalModel):
     same m points, as joint predictions are. The paper does not say how the m are chosen; see
     :meth:`~gpflow_sparse.inducing_variables.NeighborInducingPoints.ranked`. No bound either.
 
-    Inducing variables are not whitened: neighborhoods overlap, and no coordinates are white in all
-    of them.
+    Inducing variables are not whitened: neighborhoods overlap, and no coordinates are white in all.
 
     `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.partial_updates`): a
     step reads and updates only the rows of q that belong to the neighbors of its batch.

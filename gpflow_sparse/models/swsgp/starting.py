@@ -31,7 +31,7 @@ def neighbor_q(
     model: Any, covariance: str, q_mu: Any, q_sqrt: Any
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """
-    q of SWSGP: means ``[M, L]``, standard deviations ``[M, L]`` or None, factors ``[M, L, .]`` or
+    q of SWSGP: means ``[M, L]``, and standard deviations ``[M, L]`` and factors ``[M, L, .]`` or
     None.
 
     :param q_sqrt: as in a posterior; None for the prior if ``covariance`` can express it, else the

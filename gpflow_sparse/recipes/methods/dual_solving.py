@@ -41,8 +41,8 @@ def solve(
     :param checkpoint_dir: folder of checkpoints; None for none.
     :param progress: print a line for each step and pass.
     :return: a history of the passes, which have no objective.
-    :raises TrainingInterrupted: after Ctrl-C in a pass; the model has the weights of the passes
-        before.
+    :raises TrainingInterrupted: after Ctrl-C in a pass; the model has the weights of earlier
+        passes.
     """
     settings = {"model": describe_model(model), "seed": seed}
     options, state, seconds = DualOptions(seed=seed), None, list[float]()

@@ -26,7 +26,7 @@ class QSGP(Recipe):
     ard: bool = options.ard()
     num_subset: int = options.num_subset()
     num_basis: int = options.num_basis(10_000)
-    # Under random features alone, a mean-field q learns hyperparameters that are too noisy.
+    # With random features alone, a mean-field q leads to hyperparameters with too much noise.
     basis: str = options.basis("hybrid")
     num_inducing: int = options.num_inducing()
     points_per_dimension: int = options.points_per_dimension()

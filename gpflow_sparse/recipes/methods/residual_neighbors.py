@@ -38,7 +38,7 @@ class ResidualNeighbors(Recipe):
     title = "SOLVE-GP with neighbors"
     idea = "M points that all rows use, and on their residual the nearest of up to 100,000"
     replaces: ClassVar[tuple[str, str]] = ("solvegp", "num_neighbors")
-    """A method and one of its options, by which this one was asked for before version 0.2."""
+    """A method and one of its options that selected this method before version 0.2."""
 
     kernel: str = options.kernel("auto")
     ard: bool = options.ard()

@@ -47,7 +47,7 @@ class SolveGP(Recipe):
 
     @classmethod
     def likelihoods_tried(cls, task: Any) -> list[str]:
-        # Robust-max learns faster; softmax has probabilities that are calibrated where classes
+        # Robust-max trains faster; softmax has probabilities that are calibrated where classes
         # overlap or few steps were made, and is the only one where there is no time for both.
         return ["softmax", ""] if task.has_many_classes else [""]
 
