@@ -334,7 +334,10 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
             ["--method", "conv-solvegp", "--data", "digits", "--patch-size", "9"],
             ["patch_shape must fit", "8 x 8"],
         ),
-        (["--patch-size", "3"], ["patch_size is for conv-solvegp and conv-svgp, not for solvegp"]),
+        (
+            ["--patch-size", "3"],
+            ["patch_size is not for solvegp, but for conv-solvegp and conv-svgp"],
+        ),
         (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse import training
 from gpflow_sparse.persistence import files
+from gpflow_sparse.recipes.registry import recipe_of
 from gpflow_sparse.runs import outputs, plots, stored
 from gpflow_sparse.runs import training as runs
 from gpflow_sparse.runs.config import RunConfig
@@ -241,7 +242,7 @@ def test_a_damaged_choice_of_an_unfinished_run_is_one_sentence(tmp_path, attempt
     path.parent.mkdir()
     path.write_text(json.dumps({"config": {}, "reason": "", "attempts": attempts}))
     with pytest.raises(ValueError, match=re.escape(message)):
-        runs._choose(RunConfig.of_method("auto"), None, tmp_path, resume=True)
+        runs._choose(recipe_of("auto"), None, tmp_path, resume=True)
 
 
 def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
@@ -311,10 +312,10 @@ def test_ctrl_c_in_predict_says_that_nothing_was_written(run, here, monkeypatch)
 def failing_baseline(monkeypatch, error):
     real = runs.build_model
 
-    def build_model(config, dataset, **options):
-        if config.method == "svgp":
+    def build_model(recipe, dataset, **options):
+        if recipe.name == "svgp":
             raise error
-        return real(config, dataset, **options)
+        return real(recipe, dataset, **options)
 
     monkeypatch.setattr(runs, "build_model", build_model)
 

@@ -12,7 +12,7 @@ from bench import commands
 from bench.papers import data_splits, harness, image_network, rejection, spec
 from bench.papers import image_calibration as images
 from gpflow_sparse.data import metrics
-from tests.runs.test_conv_images import make_dataset
+from tests.recipes.test_conv_images import make_dataset
 
 
 def auroc(strange, known):

@@ -13,7 +13,7 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, load, robot_arm
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import SOLVEGP, SWSGP, DeepGP
-from tests.runs.test_conv_images import make_dataset as make_images
+from tests.recipes.test_conv_images import make_dataset as make_images
 
 TINY = {
     "batch_size": 16,

@@ -43,7 +43,7 @@ def test_inputs_of_every_unit_get_unit_variance(unit):
 @pytest.mark.parametrize("transform", ["none", "log", "yeo-johnson"])
 def test_outputs_whose_variance_is_zero_in_float64_are_refused(transform):
     X = np.random.default_rng(0).normal(size=(40, 1))
-    message = r"Y must have standard deviations above 1e-148.*column 1 is 1.02e-200.*multiply it"
+    message = r"Y must have standard deviations above 1e-148.*column 1 has 1.02e-200.*multiply it"
     with pytest.raises(ValueError, match=message):
         Standardizer.fit(X, np.exp(X) * [1.0, 1e-200], transform=transform)
     fitted = Standardizer.fit(X, np.exp(X) * 1e-140)

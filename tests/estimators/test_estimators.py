@@ -223,7 +223,7 @@ def test_pickled_and_cloned(exact):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "best"}, "method must be auto, or one of solvegp"),
+        ({"method": "best"}, "method must be one of auto, gpnn"),
         ({"likelihood": "normal"}, "likelihood must be gaussian, student_t"),
         ({"method": "softki", "likelihood": "laplace"}, "method softki is for Gaussian noise"),
     ],

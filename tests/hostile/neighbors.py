@@ -366,7 +366,7 @@ SPOILS = {
     "q_log_scale nan": Spoil(
         lambda m: m.q_log_scale.assign(np.full((M, 1), np.nan)), ("q_log_scale",)
     ),
-    "usage short": swap("counts", variable(np.ones((M - 1, 1))), ("counts",)),
+    "usage short": swap("usage", variable(np.ones((M - 1, 1))), ("usage",)),
     "kl_weighting text": swap("kl_weighting", "x", ("kl_weighting",)),
     "covariance text": swap("covariance", "x", ("covariance",)),
     "union too many": swap("union", M + 1, ("union",)),

@@ -332,7 +332,7 @@ FORGERIES = {
         (attribute("SWSGP", "num_latent_gps", 3), "num_latent_gps=3"),
         *(
             (numbers("SWSGP", name, lambda v: v[:-1]), name)
-            for name in ("q_mu", "q_log_scale", "counts")
+            for name in ("q_mu", "q_log_scale", "usage")
         ),
     ],
     "battery.deep_convolution": [

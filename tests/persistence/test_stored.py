@@ -73,6 +73,7 @@ def test_a_rename_is_one_line_in_the_table(files, monkeypatch, tmp_path):
     monkeypatch.setattr(f"{kind.__module__}.DecoupledGP", renamed, raising=False)
     classes = {"gpflow_sparse.models.ODVGP": f"{kind.__module__}:DecoupledGP"}
     attributes = {"DecoupledGP": {"num_data": "num_rows", "jitter": None, "whiten": "white"}}
+    attributes["DecoupledGP"] |= names.RENAMED_ATTRIBUTES["ODVGP"]
     upgrades = {"DecoupledGP": lambda found: found | {"num_data": found["num_rows"]}}
     monkeypatch.setattr(names, "RENAMED_CLASSES", classes)
     monkeypatch.setattr(names, "RENAMED_ATTRIBUTES", attributes)

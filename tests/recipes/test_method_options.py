@@ -35,7 +35,7 @@ def test_the_help_of_fit_is_that_of_a_method(run):
         code, out, _ = run("fit", method, "--help")
         assert code == 0
         assert len(out.splitlines()) <= 60  # of 80 columns
-        own = {line.split()[0] for line in out.splitlines() if line.startswith("  --")}
+        own = {line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  --")}
         assert own == {f"--{name.replace('_', '-')}" for name in recipe.own_options()}
     assert run("fit", "swsgp", "--help")[1] == run("fit", "--method", "swsgp", "--help")[1]
     code, _, err = run("fit", "swspg")

@@ -37,7 +37,7 @@ def test_images_with_a_saved_index_are_read(frame, tmp_path):
 def test_notes_of_a_folder_are_kept(frame, tmp_path):
     for i in range(2):
         frame[20 * i : 20 * i + 20].to_csv(tmp_path / f"{i}.csv")
-    dataset = load_data(RunConfig.of_method("auto", data=str(tmp_path), target="y", method="svgp"))
+    dataset = load_data(RunConfig.of_method("svgp", data=str(tmp_path), target="y"))
     assert dataset.feature_names == ("a", "b")
     assert dataset.notes == (INDEX,)
     scaler = dataset.standardizer
@@ -56,7 +56,7 @@ def test_an_archive_of_too_few_rows_is_refused_as_such(tmp_path):
     np.savez(tmp_path / "a.npz", x=[[1.0], [2.0]], y=[1.0, 2.0])
     for method in ("auto", "conv-svgp"):
         with pytest.raises(ValueError, match=r"a\.npz has too few rows: 2 with a target"):
-            load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.npz"), method=method))
+            load_data(RunConfig.of_method(method, data=str(tmp_path / "a.npz")))
 
 
 @pytest.mark.parametrize(
