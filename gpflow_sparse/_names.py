@@ -216,6 +216,8 @@ def _closest(module: str, name: str) -> str | None:
     """
     spelled: dict[str, str] = {}
     for owner, names in sorted(_public_names().items(), key=lambda item: item[0] == module):
+        if owner.endswith(".recipes") and owner != module:
+            continue  # its functions have the names of classes, but for case
         spelled |= {_plain(known): f"{owner}.{known}" for known in names}
     if _plain(name) not in spelled:
         spelled |= {

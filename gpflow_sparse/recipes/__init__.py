@@ -14,16 +14,16 @@ for the one that predicts held-out rows best::
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from gpflow_sparse import _names
-from gpflow_sparse.recipes.automatic import Auto
-from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.registry import RECIPES
+from gpflow_sparse.recipes import automatic, base, registry
 
-_KINDS = {name.replace("-", "_"): kind for name, kind in {"auto": Auto, **RECIPES}.items()}
+_KINDS: dict[str, type[base.Recipe]] = {
+    name.replace("-", "_"): kind
+    for name, kind in (registry.RECIPES | {"auto": automatic.Auto}).items()
+}
 __all__ = [
     "auto",
     "basis_gpr",
@@ -57,8 +57,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@functools.cache
-def _trainer(kind: type[Recipe]) -> Callable[..., Any]:
+def _trainer(kind: type[base.Recipe]) -> Callable[..., Any]:
     """The function that trains a method on arrays."""
 
     def train(
@@ -114,7 +113,7 @@ Options:
 """
 
 
-def _described(kind: type[Recipe]) -> list[str]:
+def _described(kind: type[base.Recipe]) -> list[str]:
     """A line for each option of a method."""
     own = [field for field in dataclasses.fields(kind) if "help" in field.metadata]
     return [

@@ -225,11 +225,12 @@ def test_the_exact_gp_of_a_start_is_at_an_optimum_of_its_rows():
 def test_models_of_swsgp_are_as_their_rows_say():
     data = make_dataset("kin40k").standardized()
     start = models.subset_start(data, 0, "matern52", 30)
-    for key, covariance, learned in (("4-paper", "dense", True), ("10k-usage", "diag", False)):
+    rows = (("4-paper", "dense", "paper", True), ("10k-usage", "diag", "counts", False))
+    for key, covariance, weighting, learned in rows:
         options = options_of("swsgp", key)
         model = neighbor_models.neighbor_model(options, start, data.train, 0)
         assert isinstance(model, SWSGP)
-        assert (model.covariance, model.kl_weighting) == (covariance, key.split("-")[1])
+        assert (model.covariance, model.kl_weighting) == (covariance, weighting)
         assert model.inducing_variable.Z.trainable == learned
         assert isinstance(model.kernel, gpflow.kernels.Matern52)
         np.testing.assert_allclose(model.kernel.lengthscales, start.lengthscales)

@@ -111,12 +111,16 @@ def run_of(name):
     return lambda: MODELS[name](gs)[0], rows_of_kinds(), options
 
 
+def falling(step):
+    return 0.1 / (1.0 + 0.1 * tf.cast(step, tf.float64))
+
+
 OPTIMIZERS = {
     "tf_keras": {"optimizer": lambda: adam(0.02)},
     "keras": {"optimizer": lambda: tf.optimizers.Adam(0.02), "natural_gradients": 0.3},
     "schedule": {"optimizer": lambda: adam(0.02, decay_steps=60, warmup_steps=5)},
     "sparse_adam": {"optimizer": lambda: SparseAdam(0.02)},
-    "sparse_adagrad": {"optimizer": lambda: SparseAdagrad(lambda step: 0.1 / (1.0 + 0.1 * step))},
+    "sparse_adagrad": {"optimizer": lambda: SparseAdagrad(falling)},
 }
 HELD = ("grief", "grief_corrected", "grief_original", "grief_rotated", "basis_gpr_fourier")
 

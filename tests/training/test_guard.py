@@ -119,7 +119,7 @@ def test_the_shortened_step_is_half_as_long(gamma):
     """What step 1 led to fails, and both are taken by half: as with half the rate and gamma."""
     model, same = solvegp(Fragile(2, 3)), solvegp()
     options = {"checkpoint_every": 1, "natural_gradients": gamma, "progress": False}
-    with pytest.warns(match=r"goes on with 0\.5 of the step size"):
+    with pytest.warns(match=r"continues with 0\.5 of the step size"):
         fit(model, data(), num_steps=2, optimizer=tf_keras.optimizers.SGD(0.01), **options)
     options["natural_gradients"] = 0.5 * gamma
     fit(same, data(), num_steps=2, optimizer=tf_keras.optimizers.SGD(0.005), **options)
