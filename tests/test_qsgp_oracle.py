@@ -13,7 +13,7 @@ NOISE = 0.3
 
 @pytest.fixture
 def problem(rng):
-    """A batch of 4 from 12 rows with 3 support rows; a full lower C."""
+    """A batch of 4 from 12 rows with 3 control rows; a full lower C."""
     Phi, y = rng.normal(size=(12, M)), rng.normal(size=12)
     mu, s = rng.normal(size=M), rng.uniform(0.5, 2.0, size=M)
     C = np.tril(rng.normal(size=(M, M)))

@@ -48,7 +48,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     h, the number of leading functions, which QSGP takes in every step by default.
 
     Above 0, ``k(X, X) - phi_h(X) phi_h(X)^T`` of these columns of :meth:`_columns` must be a
-    covariance for any inputs: QSGP factorizes it at its support rows.
+    covariance for any inputs: QSGP factorizes it at its control rows.
     """
     is_projection: bool = False
     """

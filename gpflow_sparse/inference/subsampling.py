@@ -46,7 +46,7 @@ class Functions(NamedTuple):
     tails: Pair
     """Functions of each draw at the rows of the batch, ``[n, k]``."""
     support: Pair | None = None
-    """Functions of each draw at the support rows, ``[p, k]``; None without them."""
+    """Functions of each draw at the control rows, ``[p, k]``; None without them."""
 
 
 class Batch(NamedTuple):
@@ -72,11 +72,11 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 
 
 class KnownProjections(NamedTuple):
-    """Projections of the tail at the support rows: exact values and estimates of the draws."""
+    """Projections of the tail at the control rows: exact values and estimates of the draws."""
 
     weights: Regression
     """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
-    error at batch rows on the error at support rows."""
+    error at batch rows on the error at control rows."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
@@ -86,7 +86,7 @@ class KnownProjections(NamedTuple):
 def corrected(estimates: Pair, known: KnownProjections | None) -> Pair:
     """
     Both draws' projections of the tail ``F [n, Q]``, each less the part of its sampling error that
-    is predicted by the error at the support rows: ``F - W (G - a)``.
+    is predicted by the error at the control rows: ``F - W (G - a)``.
 
     The expectation is the same for any W, as ``E G = a``. The gradient through a, which depends on
     the weights, is taken from the *other* draw: from the same draw, or without it, the gradient

@@ -114,7 +114,7 @@ def _pairs():
         "QSGP.prepare_step": prepared,
         "RVM.elbo": RELEVANCE.elbo,
     }
-    # rows that coincide, or nearly so, have a singular covariance as support rows
+    # rows that coincide, or nearly so, have a singular covariance as control rows
     return pairs({name: seeded(call) for name, call in tables.items()}, names=("Kpp",))
 
 

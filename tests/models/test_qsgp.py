@@ -362,7 +362,7 @@ def test_sites_at_full_draws_are_exact(site, name):
 
 @every_site
 def test_the_gradient_of_anchored_sites_is_that_of_their_average_value(site):
-    """The projections at the support rows move with the weights."""
+    """The projections at the control rows move with the weights."""
     model, (X, Y) = site_problem(site, "fourier-chevron")
     direction = np.random.default_rng(1).normal(size=model.q_mu.shape)
 

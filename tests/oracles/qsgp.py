@@ -262,7 +262,7 @@ def eq3_gradient_union(Phi_p, mu, noise, it, jt, n):
 
 
 def corrected_projection(F, G, a, W):
-    """What the support rows say about the error of F: unbiased for every fixed W."""
+    """What the control rows say about the error of F: unbiased for every fixed W."""
     return F - W @ (G - a)
 
 

@@ -51,7 +51,7 @@ class QSGP(VariationalModel):
     "chevron"                 any    dense     (2 + h) m
     ========================  =====  ========  ======================================
 
-    Time per step of n rows, k sampled functions, p support rows, and features of cost d each:
+    Time per step of n rows, k sampled functions, p control rows, and features of cost d each:
     O((n + p) (h + k) (d + 1 + h)), with "block" O((n + p) (h + k) (d + 1) + n h^2); nothing grows
     with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
 
@@ -61,7 +61,7 @@ class QSGP(VariationalModel):
     ``q_log_scale`` and ``q_columns``, the rows of both in ``basis.log_precision`` if it is trained,
     :attr:`dense_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
     and mean function), and the optimizer's slots of all these and its ``iterations``. Of the
-    support rows, ``anchors``, it writes ``values`` and reads ``X`` and ``factor``, and if
+    control rows, ``anchors``, it writes ``values`` and reads ``X`` and ``factor``, and if
     hyperparameters are trained the copy of the basis. The draws of functions are the only random
     ones, by :func:`~gpflow_sparse.inference.subsampling.draw_indices`.
 
@@ -108,11 +108,11 @@ class QSGP(VariationalModel):
         :param num_dense_columns: h; None for the number of leading functions of the basis.
         :param variance_reduction: variance reduction of the gradients, see
             ``docs/methods/qsgp.md``. "anchored": each projection is corrected by its known error at
-            the support rows. "none".
+            the control rows. "none".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, each with its own weights.
-        :param num_control_rows: number of rows of the first batch that become support rows.
-        :param support: given support rows ``[p, D]``.
+        :param num_control_rows: number of rows of the first batch that become control rows.
+        :param support: given control rows ``[p, D]``.
         :param augmentation: ``X [N, D]``, all training inputs: predictions then have one more
             function at each test point, which restores the prior's variance far from the data
             (proposition 4; dense prior precision, Gaussian noise).
@@ -345,13 +345,13 @@ class QSGP(VariationalModel):
         Phi: Functions,
         averages: Sequence[tf.Tensor],
     ) -> None:
-        """Update the projections at the support rows after a change of the weights."""
+        """Update the projections at the control rows after a change of the weights."""
         if self.anchors is not None and Phi.support is not None:
             self.anchors.follow(Phi.support, step.tail_changes(changes))
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
-        Take support rows before step 0, and compute their projections anew, O(p m): once the
+        Take control rows before step 0, and compute their projections anew, O(p m): once the
         hyperparameters have changed by a twentieth (or at all, if they are not trained), and every
         10,000 steps against rounding.
 

@@ -119,7 +119,7 @@ def require_call(step: Any, data: Any) -> None:
 
 
 def require_support(support: tf.Variable | None, X: tf.Tensor) -> None:
-    """:raises ValueError: for support rows of another number of columns than X."""
+    """:raises ValueError: for control rows of another number of columns than X."""
     if support is not None and support.shape[1] != X.shape[1]:
         raise ValueError(
             f"support must have {X.shape[1]} column(s), as X has; got shape {tuple(support.shape)}."

@@ -1,4 +1,4 @@
-"""A training step of QSGP: its draws of functions, rows of variables, and support rows."""
+"""A training step of QSGP: its draws of functions, rows of variables, and control rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -102,7 +102,7 @@ def _first(values: tf.Tensor, count: int) -> tf.Tensor:
 
 class ControlRows(tf.Module):
     """
-    Support rows, a copy of the basis, and the projections of the tail at these rows.
+    Control rows, a copy of the basis, and the projections of the tail at these rows.
 
     ``values = Phi_p V`` is computed once, O(p m Q), and updated for every change of a few weights:
     ``values += Phi_p[:, u] (V_u,new - V_u)`` (proposition 3 of Evans and Nair, "Quadruply
@@ -141,7 +141,7 @@ class ControlRows(tf.Module):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no support rows yet."""
+        """Whether there are no control rows yet."""
         with tf.init_scope():
             return int(tf.shape(self.values)[0]) == 0
 
@@ -163,7 +163,7 @@ class ControlRows(tf.Module):
             self.X.assign(X)
         X = tf.convert_to_tensor(self.X)
         K = linalg.add_jitter(self._covariance(X, X), linalg.jitter(self.basis.kernel.K_diag(X)))
-        self.factor.assign(linalg.cholesky(K, "Kpp (covariance of the support rows)"))
+        self.factor.assign(linalg.cholesky(K, "Kpp (covariance of the control rows)"))
         weights = [part for part in (tail.mu, tail.D) if part is not None]
         if not any(bool(tf.reduce_any(part != 0.0)) for part in weights):
             self.values.assign(tf.zeros([X.shape[0], self.values.shape[1]], self.values.dtype))
@@ -202,20 +202,20 @@ class ControlRows(tf.Module):
         """
         if self.is_empty:
             raise ValueError(
-                "the support rows have not been taken yet: call model.prepare_step(0, lambda: "
+                "the control rows have not been taken yet: call model.prepare_step(0, lambda: "
                 "data) first, as training.fit does."
             )
         with tf.init_scope():
             found = int(tf.shape(self.X)[1])
         if num_columns not in (None, found):
             raise ValueError(
-                f"X must have {found} column(s), as the support rows have; got {num_columns}. For "
+                f"X must have {found} column(s), as the control rows have; got {num_columns}. For "
                 "other data call model.prepare_step(0, lambda: data) first."
             )
         return tf.ensure_shape(self.X, [None, num_columns])
 
     def regression(self, X: tf.Tensor) -> Regression:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the support rows."""
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the control rows."""
         K = self._covariance(X, self.inputs(X.shape[1]))  # [n, p]
 
         def times(errors: tf.Tensor) -> tf.Tensor:
@@ -227,9 +227,9 @@ class ControlRows(tf.Module):
 
     def projections(self, Phi: Pair, vectors: Pair, scale: Any, W: Regression) -> KnownProjections:
         """
-        Projections of the tail at the support rows, as both draws estimate them and exactly.
+        Projections of the tail at the control rows, as both draws estimate them and exactly.
 
-        :param Phi: the functions of both draws at the support rows, ``[p, k]``.
+        :param Phi: the functions of both draws at the control rows, ``[p, k]``.
         :param vectors: the tail's vectors of both draws, ``[k, Q]``.
         :param scale: functions in the tail over functions drawn.
         :param W: see :class:`~gpflow_sparse.inference.subsampling.KnownProjections`.
@@ -263,7 +263,7 @@ def functions_at(
     anchors: ControlRows | None,
 ) -> Functions:
     """
-    Functions of the head and of both draws at X, and of both draws at the support rows.
+    Functions of the head and of both draws at X, and of both draws at the control rows.
 
     :param h: functions in the head.
     """
@@ -274,7 +274,7 @@ def functions_at(
         values = basis.of_sets(X, sets)  # [n, h], [n, k], [n, k]
     elif trained_hyperparameters(basis):
         values = basis.of_sets(X, sets)
-        # the functions at the support rows are as at the last refresh
+        # the functions at the control rows are as at the last refresh
         at_support = anchors.basis.of_sets(anchors.inputs(X.shape[1]), drawn)
     else:
         both = basis.of_sets(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), sets)
