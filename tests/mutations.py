@@ -156,7 +156,7 @@ def draw(number: int, seed: int) -> list[Mutation]:
     rng = random.Random(seed)
     pools = []
     for folder in FOLDERS:
-        for path in sorted((ROOT / PACKAGE / folder).glob("*.py")):
+        for path in sorted((ROOT / PACKAGE / folder).rglob("*.py")):
             found = mutations_of(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
             if found:
                 pools.append(found)

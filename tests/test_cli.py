@@ -321,7 +321,6 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
         (["--method", "swsgp", "--num-neighbors", "0"], ["num_neighbors must be positive"]),
         (["--method", "swsgp", "--whiten"], ["whiten is not for swsgp"]),
         (["--method", "svgp", "--minutes", "1"], ["minutes is not for svgp, but for auto"]),
-        (["--bound", "block"], ["bound must be one of standard, log; got 'block'"]),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
         (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),
