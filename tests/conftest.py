@@ -60,6 +60,7 @@ THINNED = {
     "test_sparse.py": 5,
     "test_steps.py": 7,
     "test_starts.py": 2,
+    "test_stationary.py": 4,
     "test_stored.py": 14,
     "test_sub_sampled.py": 5,
     "test_subsampling.py": 3,
