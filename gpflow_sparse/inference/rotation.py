@@ -117,21 +117,6 @@ def rotated_log_density(rotation: Rotation, noise: tf.Tensor, weights: tf.Tensor
     return value(noise, weights)
 
 
-def best_weights(rotation: Rotation, noise: tf.Tensor) -> tf.Tensor:
-    """
-    The weights of the largest likelihood, ``max(0, rho^2 / P - noise) / s^2``.
-
-    A reference rather than an estimator: p free weights fit the noise too. Functions that are zero
-    on the data, for which the likelihood does not depend on the weight, have weight 1.
-
-    :param noise: a scalar.
-    :return: ``[p]``.
-    """
-    excess = tf.maximum(rotation.energies / rotation.num_outputs - noise, 0.0)
-    best = tf.math.divide_no_nan(excess, rotation.squares)
-    return tf.where(rotation.squares > 0.0, best, 1.0)
-
-
 def best_noise(rotation: Rotation, lowest: float) -> float:
     """
     The noise variance of the largest likelihood with unit weights, from ``lowest`` to the mean

@@ -5,7 +5,6 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.recipes import finite_basis, options, points, steps
-from gpflow_sparse.recipes.base import Recipe
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
@@ -14,24 +13,16 @@ SAMPLED = ("covariance", "num_dense_columns", "variance_reduction", "num_control
 
 
 @dataclass(frozen=True)
-class QSGP(Recipe):
+class QSGP(finite_basis.BasisRecipe):
     """Options of the quadruply stochastic GP, :class:`gpflow_sparse.models.QSGP`."""
 
     name = "qsgp"
     title = "QSGP"
     idea = "steps on some rows and some basis functions, at a cost that depends on neither number"
-    starts_locally = False
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
     num_basis: int = options.num_basis(10_000)
     # With random features alone, a mean-field q leads to hyperparameters with too much noise.
     basis: str = options.basis("hybrid")
-    num_inducing: int = options.num_inducing()
-    points_per_dimension: int = options.points_per_dimension()
-    temperature: float = options.temperature()
-    initialization: str = options.initialization()
     basis_batch_size: int = options.basis_batch_size()
     covariance: str | None = options.sampled_covariance()
     num_dense_columns: int | None = options.num_dense_columns()
@@ -42,38 +33,18 @@ class QSGP(Recipe):
     learning_rate: float = options.learning_rate(0.1, "Peak rate of Adagrad.")
     schedule: str = options.schedule()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        finite_basis.require_sizes(self)
-
-    @classmethod
-    def create(cls, **chosen: Any) -> "QSGP":
-        return super().create(**finite_basis.with_default_kernel(chosen, "hybrid"))
-
-    @property
-    def on_grid(self) -> bool:
-        return self.basis == "grid"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return finite_basis.sizes(self)
-
-    def unread(self) -> dict[str, str]:
-        return finite_basis.unread(self)
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "QSGP":
-        return finite_basis.shrunk(self, num_distinct, num_rows)
-
     def baseline_options(self) -> dict[str, Any]:
         return without_rate(super().baseline_options())
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
     ) -> Any:
+        from gpflow.likelihoods import Gaussian
+
         basis, X = basis or finite_basis.make_basis(self, data[0], kernel), data[0]
         given = points.variational(likelihood, data, **{**sampled(self), **given})
         is_whole = self.basis == "dictionary" and basis.num_basis == len(X)
-        if is_whole and type(likelihood).__name__ == "Gaussian":
+        if is_whole and isinstance(likelihood, Gaussian):
             given = {"augmentation": X, **given}  # else there is no variance far from the rows
         dense = 0 if self.covariance == "diag" else self.num_dense_columns or basis.num_leading
         size = max(1, min(self.basis_batch_size, basis.num_basis - dense))

@@ -62,10 +62,12 @@ class RVM(Recipe):
     @contextlib.contextmanager
     def closed_forms(self, model: Any, rows: Pair, until: float) -> Iterator[steps.Plan]:
         """The mean in closed form before the steps, and a refinement of it after them."""
+        from gpflow.likelihoods import Gaussian
+
         from gpflow_sparse.inference.chevron import MAX_DENSE
 
         few = model.basis.num_basis <= MAX_DENSE
-        if not few or type(model.likelihood).__name__ != "Gaussian":
+        if not few or not isinstance(model.likelihood, Gaussian):
             yield steps.Plan([], rows)
             return
         model.update_mean(rows)
