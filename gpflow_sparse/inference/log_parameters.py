@@ -1,0 +1,148 @@
+"""Hyperparameters as one vector of logarithms, with the prior density of that vector."""
+
+from collections.abc import Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+Array = np.ndarray
+
+
+class LogParameters:
+    """
+    Parameters as one vector ``[p]``: logarithms of positive ones, unconstrained values of others.
+
+    A density of a positive parameter and one of its logarithm have different modes. A log-normal
+    prior around ``s`` has its mode at ``s / e`` in the value, and at ``s`` in the logarithm.
+    """
+
+    def __init__(self, parameters: Sequence[gpflow.Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self._shapes = [tuple(parameter.shape) for parameter in parameters]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        self._positive = [_is_positive(parameter) for parameter in parameters]
+        self._gaussian = [_gaussian_prior(*pair) for pair in zip(parameters, self._positive)]
+
+    @property
+    def size(self) -> int:
+        """p, the number of entries."""
+        return int(self._ends[-1])
+
+    def get(self) -> Array:
+        """The present values of the parameters, as a vector of float64."""
+        parts = [
+            np.log(p.numpy()) if positive else p.unconstrained_variable.numpy()
+            for p, positive in zip(self.parameters, self._positive, strict=True)
+        ]
+        return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
+
+    def assign(self, vector: Array) -> None:
+        """Assign the values of a vector to the parameters."""
+        for parameter, value in zip(self.parameters, self.values(vector), strict=True):
+            parameter.assign(value)
+
+    def values(self, vector: Array | tf.Tensor) -> list[tf.Tensor]:
+        """The constrained values of the parameters, tensors of the parameters' float type."""
+        found = []
+        for number, part in enumerate(self._split(vector)):
+            parameter = self.parameters[number]
+            part = tf.cast(part, parameter.dtype)
+            if self._positive[number]:
+                part = tf.exp(part)
+            elif parameter.transform is not None:
+                part = parameter.transform.forward(part)
+            found.append(part)
+        return found
+
+    def log_prior(self, vector: Array) -> tuple[float, Array]:
+        """
+        The log prior density of the vector, and its gradient ``[p]``; parameters without a prior
+        add nothing.
+        """
+        total, slopes = 0.0, []
+        for number, part in enumerate(self._split(vector)):
+            gaussian = self._gaussian[number]
+            if gaussian is None:
+                density, slope = self._by_tape(number, part)
+            else:
+                mean, precision, constant = gaussian
+                error = np.ravel(part) - mean
+                slope = -precision @ error
+                density = 0.5 * float(error @ slope) + constant
+            total += density
+            slopes.append(np.ravel(slope))
+        return total, np.concatenate(slopes)
+
+    def _split(self, vector: Array | tf.Tensor) -> list[Array | tf.Tensor]:
+        """The entries of each parameter in its shape."""
+        starts = [0, *self._ends[:-1]]
+        reshape = tf.reshape if tf.is_tensor(vector) else np.reshape
+        return [
+            reshape(vector[start:end], shape)
+            for start, end, shape in zip(starts, self._ends, self._shapes, strict=True)
+        ]
+
+    def _by_tape(self, number: int, part: Array) -> tuple[float, Array]:
+        """Log prior density of one parameter's entries, and its gradient, by differentiation."""
+        parameter = self.parameters[number]
+        if parameter.prior is None:
+            return 0.0, np.zeros(part.shape)
+        entries = tf.constant(part, parameter.dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(entries)
+            density = _log_density(parameter, entries, self._positive[number])
+        return float(density), tape.gradient(density, entries).numpy().astype(np.float64)
+
+
+def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool) -> tf.Tensor:
+    """Log prior density of the logarithms, or of the unconstrained values, of one parameter."""
+    transform, on = parameter.transform, parameter.prior_on
+    if not positive and (transform is None or on == gpflow.base.PriorOn.UNCONSTRAINED):
+        return tf.reduce_sum(parameter.prior.log_prob(entries))
+    value = tf.exp(entries) if positive else transform.forward(entries)
+    # the derivative of the value by the entries
+    jacobian = entries if positive else transform.forward_log_det_jacobian(entries, 0)
+    if on == gpflow.base.PriorOn.CONSTRAINED:
+        given = value
+    else:
+        given = transform.inverse(value)
+        jacobian += transform.inverse_log_det_jacobian(value, 0)
+    return tf.reduce_sum(parameter.prior.log_prob(given)) + tf.reduce_sum(jacobian)
+
+
+def _is_positive(parameter: gpflow.Parameter) -> bool:
+    """Whether a parameter takes all values above a bound near zero, and no others."""
+    if parameter.transform is None:
+        return False
+    low, high = (
+        parameter.transform.forward(tf.constant(end, parameter.dtype)).numpy()
+        for end in (-50.0, 50.0)
+    )
+    return bool(np.all(low >= 0.0) and np.all(low < 1e-3) and np.all(high > 40.0))
+
+
+def _gaussian_prior(
+    parameter: gpflow.Parameter, positive: bool
+) -> tuple[Array, Array, float] | None:
+    """
+    Mean ``[k]``, precision ``[k, k]`` and log density at the mean of a prior that is Gaussian in
+    the logarithms; None for another prior. It takes no differentiation.
+    """
+    prior, distributions = parameter.prior, tfp.distributions
+    in_logs = positive and isinstance(parameter.transform, tfp.bijectors.Exp)
+    unconstrained = parameter.prior_on == gpflow.base.PriorOn.UNCONSTRAINED
+    of_logs = type(prior) in (distributions.Normal, distributions.MultivariateNormalTriL)
+    if not (in_logs and unconstrained and of_logs):
+        return None
+    size = int(np.prod(parameter.shape))
+    if type(prior) is distributions.Normal:
+        mean = np.broadcast_to(prior.loc.numpy(), parameter.shape).ravel()
+        factor = np.diag(np.broadcast_to(prior.scale.numpy(), parameter.shape).ravel())
+    else:
+        mean, factor = prior.loc.numpy(), prior.scale_tril.numpy()
+    mean, factor = mean.astype(np.float64), factor.astype(np.float64)
+    inverse = np.linalg.inv(factor)
+    constant = -0.5 * size * np.log(2.0 * np.pi) - float(np.sum(np.log(np.diag(factor))))
+    return mean, inverse.T @ inverse, constant
