@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from gpflow_sparse.inference.priors import ExchangeableNormal
+
 Array = np.ndarray
 
 
@@ -130,19 +132,19 @@ def _gaussian_prior(
     Mean ``[k]``, precision ``[k, k]`` and log density at the mean of a prior that is Gaussian in
     the logarithms; None for another prior. It takes no differentiation.
     """
-    prior, distributions = parameter.prior, tfp.distributions
+    prior = parameter.prior
     in_logs = positive and isinstance(parameter.transform, tfp.bijectors.Exp)
     unconstrained = parameter.prior_on == gpflow.base.PriorOn.UNCONSTRAINED
-    of_logs = type(prior) in (distributions.Normal, distributions.MultivariateNormalTriL)
-    if not (in_logs and unconstrained and of_logs):
+    normal = type(prior) in (tfp.distributions.Normal, ExchangeableNormal)
+    if not (in_logs and unconstrained and normal):
         return None
     size = int(np.prod(parameter.shape))
-    if type(prior) is distributions.Normal:
-        mean = np.broadcast_to(prior.loc.numpy(), parameter.shape).ravel()
-        factor = np.diag(np.broadcast_to(prior.scale.numpy(), parameter.shape).ravel())
+    mean = np.broadcast_to(prior.mean().numpy(), parameter.shape).ravel().astype(np.float64)
+    if type(prior) is ExchangeableNormal:
+        factor = np.linalg.cholesky(prior.covariance().numpy().astype(np.float64))
     else:
-        mean, factor = prior.loc.numpy(), prior.scale_tril.numpy()
-    mean, factor = mean.astype(np.float64), factor.astype(np.float64)
+        scale = np.broadcast_to(prior.stddev().numpy(), parameter.shape)
+        factor = np.diag(scale.ravel().astype(np.float64))
     inverse = np.linalg.inv(factor)
     constant = -0.5 * size * np.log(2.0 * np.pi) - float(np.sum(np.log(np.diag(factor))))
     return mean, inverse.T @ inverse, constant

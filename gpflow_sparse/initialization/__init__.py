@@ -15,7 +15,6 @@ from gpflow_sparse.initialization.inducing_inputs import (
     random_subset,
     split_orthogonal,
 )
-from gpflow_sparse.initialization.table_kernels import table_kernel
 
 __all__ = [
     "greedy_orthogonal",
@@ -28,7 +27,6 @@ __all__ = [
     "random_subset",
     "split_orthogonal",
     "subset_hyperparameters",
-    "table_kernel",
 ]
 
 restrict_dir(__name__, __all__)

@@ -5,6 +5,7 @@ from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, SoftKI, WithMis
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
 from gpflow_sparse.kernels.main_effects import MainEffects
 from gpflow_sparse.kernels.product import product_of
+from gpflow_sparse.kernels.tables import table_kernel
 
 __all__ = [
     "GRIEF",
@@ -16,6 +17,7 @@ __all__ = [
     "SoftKI",
     "WithMissingVariance",
     "product_of",
+    "table_kernel",
 ]
 
 restrict_dir(__name__, __all__, {"Filled": "WithMissingVariance"})

@@ -42,7 +42,9 @@ class MainEffects(Kernel):
     @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         num_columns = X.shape[-1]
-        pairs = ([None if A is None else A[..., d : d + 1] for A in (X, X2)] for d in range(num_columns))
+        pairs = (
+            [None if A is None else A[..., d : d + 1] for A in (X, X2)] for d in range(num_columns)
+        )
         return functools.reduce(tf.add, (self._effect(*pair) for pair in pairs)) / num_columns
 
     @inherit_check_shapes

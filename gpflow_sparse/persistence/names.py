@@ -23,6 +23,7 @@ from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.priors import ExchangeableNormal
 from gpflow_sparse.models.snapshot import FixedStatistics
 from gpflow_sparse.models.stored_q import Stored
 
@@ -104,6 +105,7 @@ def function_name(function: Any) -> str | None:
 def constructed_classes() -> dict[str, type]:
     """Classes, by name, whose objects are rebuilt from arguments of their constructor."""
     found: dict[str, type] = {f"gpflow.kernels.{kind.__name__}": kind for kind in _RECORDS}
+    found["gpflow_sparse.ExchangeableNormal"] = ExchangeableNormal
     for module, names in (("bijectors", _BIJECTORS), ("distributions", _DISTRIBUTIONS)):
         known = vars(getattr(tfp, module))
         found |= {f"tfp.{module}.{name}": known[name] for name in names.split()}

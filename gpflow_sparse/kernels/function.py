@@ -35,9 +35,7 @@ class KernelFunction:
         self._scaled = [(n, t) for n, t in zip(numbers, terms, strict=True) if n is not None]
         self._others = [t for n, t in zip(numbers, terms, strict=True) if n is None]
 
-    def between(
-        self, X: tf.Tensor, X2: tf.Tensor | None = None
-    ) -> Callable[[Values], tf.Tensor]:
+    def between(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> Callable[[Values], tf.Tensor]:
         """
         The function from values of the parameters to ``k(X, X2) [N, N2]``, or to ``k(X, X)``.
 

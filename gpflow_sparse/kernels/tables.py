@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow_probability as tfp
 from gpflow.kernels import IsotropicStationary, Kernel
 
+from gpflow_sparse.inference.priors import ExchangeableNormal
 from gpflow_sparse.kernels.main_effects import MainEffects
 from gpflow_sparse.validation import checks
 
@@ -88,10 +89,8 @@ def _lengthscales(num_columns: int | None, median: float) -> gpflow.Parameter:
     if num_columns == 1:
         return _as_vector(median)
     dtype = gpflow.default_float()
-    covariance = _LEVEL**2 + _COLUMN**2 * np.eye(num_columns)
     start = np.full(num_columns, median, dtype)
-    factor = np.linalg.cholesky(covariance).astype(dtype)
-    return _in_logarithms(start, tfp.distributions.MultivariateNormalTriL(np.log(start), factor))
+    return _in_logarithms(start, ExchangeableNormal(np.log(start), _LEVEL, _COLUMN))
 
 
 def _as_vector(median: float) -> gpflow.Parameter:
