@@ -5,14 +5,11 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from scipy import optimize, stats
-from scipy.special import boxcox1p
 
+from gpflow_sparse.numerics import yeo_johnson
 from gpflow_sparse.validation import checks
 
 TRANSFORMS = ("none", "log", "yeo-johnson")
-# Powers of Yeo and Johnson for which their function has an inverse on the whole line.
-_POWERS = (0.0, 2.0)
 # Least standard deviation of outputs: its square, times variances down to 1e-12, is above 0.
 _MIN_SCALE = 1e-148
 _NUM_NODES = 64  # of Gauss-Hermite quadrature, for moments of transformed outputs
@@ -69,7 +66,7 @@ class Standardizer(tf.Module):
             raise ValueError("y_power must be given for yeo-johnson, and for nothing else")
         if y_power is not None:
             power = checks.as_array(y_power, "y_power", tf.float64)
-            low, high = _POWERS
+            low, high = yeo_johnson.POWERS
             if (
                 self.y_mean is None
                 or power.shape != self.y_mean.shape
@@ -125,7 +122,7 @@ class Standardizer(tf.Module):
         y_mean, y_scale = _mean_and_scale(Y)
         power = None
         if transform == "yeo-johnson":
-            power = np.array([_best_power(z) for z in ((Y - y_mean) / y_scale).T])
+            power = np.array([yeo_johnson.best_power(z) for z in ((Y - y_mean) / y_scale).T])
         return cls(mean, scale, y_mean, y_scale, transform, power)
 
     def transform_inputs(self, X: np.ndarray) -> np.ndarray:
@@ -147,7 +144,7 @@ class Standardizer(tf.Module):
         if self.y_transform == "log":
             Y = _logarithm(Y)
         Z = (Y - mean) / scale
-        return Z if self.y_power is None else _yeo_johnson(Z, self.y_power.numpy())
+        return Z if self.y_power is None else yeo_johnson.forward(tf.constant(Z), self.y_power).numpy()
 
     def transform(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Standardize inputs [N,D] and outputs [N,P] of the same rows.
@@ -170,7 +167,7 @@ class Standardizer(tf.Module):
         if self.y_mean is None or self.y_scale is None:
             return Z
         if self.y_power is not None:
-            Z = _inverse_yeo_johnson(Z, self.y_power)
+            Z = yeo_johnson.inverse(Z, self.y_power)
         Y = self.y_mean + self.y_scale * Z
         return tf.exp(Y) if self.y_transform == "log" else Y
 
@@ -205,7 +202,7 @@ class Standardizer(tf.Module):
             slope -= np.log(Y)
         if self.y_power is not None:
             Z = (Y - mean) / scale
-            slope += (self.y_power.numpy() - 1.0) * np.sign(Z) * np.log1p(np.abs(Z))
+            slope += yeo_johnson.log_derivative(tf.constant(Z), self.y_power).numpy()
         return slope.sum(axis=1)
 
     def inverse_mean_variance(
@@ -296,29 +293,6 @@ def _logarithm(Y: np.ndarray) -> np.ndarray:
             "yeo-johnson"
         )
     return np.log(Y)
-
-
-def _yeo_johnson(Z: np.ndarray, power: np.ndarray) -> np.ndarray:
-    return np.where(
-        Z < 0.0, -boxcox1p(-np.minimum(Z, 0.0), 2.0 - power), boxcox1p(np.maximum(Z, 0.0), power)
-    )
-
-
-def _inverse_yeo_johnson(Z: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
-    # each half of the line is a Box-Cox function of 1 + |z|
-    power = tf.where(Z < 0.0, 2.0 - power, power * tf.ones_like(Z))
-    zero = power == 0.0
-    some = tf.where(zero, tf.ones_like(power), power)
-    size = tf.abs(Z)
-    return tf.sign(Z) * tf.math.expm1(tf.where(zero, size, tf.math.log1p(some * size) / some))
-
-
-def _best_power(z: np.ndarray) -> float:
-    """The power of Yeo and Johnson that makes a standardized output most like a Gaussian."""
-    found = optimize.minimize_scalar(
-        lambda power: -stats.yeojohnson_llf(power, z), bounds=_POWERS, method="bounded"
-    )
-    return float(np.clip(found.x, *_POWERS))
 
 
 def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

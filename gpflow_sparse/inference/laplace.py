@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc
@@ -18,6 +19,7 @@ Density = Callable[[Array], tuple[float, Array]]
 _STEP = 1e-3
 # Bound of each entry's distance from its start: values within a factor of exp(12) of it.
 _MOST = 12.0
+_FAILURES = FactorizationError, ArithmeticError, np.linalg.LinAlgError, tf.errors.OpError
 # A value in place of a log density that cannot be computed.
 _FAILED = 1e12
 
@@ -61,7 +63,7 @@ def find_mode(density: Density, start: Array, *, max_iterations: int = 100) -> A
         nonlocal best
         try:
             value, gradient = density(vector)
-        except (FactorizationError, ArithmeticError, np.linalg.LinAlgError):
+        except _FAILURES:
             value, gradient = np.nan, vector
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return _FAILED, np.zeros_like(vector)

@@ -16,6 +16,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inference.marginal_likelihood import log_density
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
 from gpflow_sparse.initialization.inducing_inputs import input_scale
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
@@ -217,33 +218,8 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
         """The sum of the log marginal likelihoods."""
         rows, noise = self.data, tf.convert_to_tensor(self.noise_variance)
         K = linalg.add_jitter(covariance(self.kernel, rows.X), rows.noises(noise))
-        value = _log_density_of(K, rows.Y - self.mean_function(rows.X))
+        value = log_density(K, rows.Y - self.mean_function(rows.X))
         return value + tf.reduce_sum(rows.within(noise))
-
-
-@tf.custom_gradient
-def _log_density_of(K: tf.Tensor, error: tf.Tensor) -> Any:
-    """
-    Sum of the log densities of the columns of ``error [..., n, P]`` under ``N(0, K [..., n, n])``.
-
-    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes one inverse of the factor;
-    gradients of the factorization and of the solve would take about twice the operations.
-    """
-    L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
-    white = linalg.solve_triangular(L, error)  # [..., n, P]
-    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-    num_outputs = tf.cast(tf.shape(error)[-1], error.dtype)
-    constant = tf.cast(tf.size(error), error.dtype) * np.log(2.0 * np.pi)
-    value = -0.5 * (tf.reduce_sum(tf.square(white)) + num_outputs * log_det + constant)
-
-    def gradient(dvalue: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        R = linalg.solve_triangular(L, tf.eye(tf.shape(K)[-1], dtype=K.dtype) + tf.zeros_like(K))
-        a = tf.linalg.matmul(R, white, transpose_a=True)  # K^-1 error  [..., n, P]
-        inverse = linalg.gram(tf.linalg.matrix_transpose(R))  # K^-1  [..., n, n]
-        dK = 0.5 * (tf.linalg.matmul(a, a, transpose_b=True) - num_outputs * inverse)
-        return dvalue * dK, -dvalue * a
-
-    return value, gradient
 
 
 def _require_arguments(

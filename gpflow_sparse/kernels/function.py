@@ -1,13 +1,14 @@
 """A kernel as a function of the values of its trainable parameters."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import gpflow
 import tensorflow as tf
 from gpflow.kernels import IsotropicStationary, Kernel, Linear, Sum
 
-from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance, profile_of, quadratic
 from gpflow_sparse.kernels.main_effects import MainEffects
 
 Values = Sequence[tf.Tensor]
@@ -19,7 +20,8 @@ class KernelFunction:
     draws of a posterior, or the points of a line search.
 
     Terms of a sum that are proportional to a variance, their only trainable parameter, are
-    evaluated once for all values. Not safe for several threads at once, and independent of the
+    evaluated once for all values; stationary terms for all values in one batch; and other terms
+    for one value after the other. Not safe for several threads at once, and independent of the
     kernel that it was made from.
     """
 
@@ -30,36 +32,59 @@ class KernelFunction:
         self._kernel = gpflow.utilities.deepcopy(kernel)
         self._parameters = self._kernel.trainable_parameters  # in the order of the kernel's own
         self._places = [self._owners(parameter) for parameter in self._parameters]
-        terms = self._kernel.kernels if type(self._kernel) is Sum else [self._kernel]
-        numbers = [self._scale_of(term) for term in terms]
-        self._scaled = [(n, t) for n, t in zip(numbers, terms, strict=True) if n is not None]
-        self._others = [t for n, t in zip(numbers, terms, strict=True) if n is None]
+        self._terms = self._kernel.kernels if type(self._kernel) is Sum else [self._kernel]
 
     def between(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> Callable[[Values], tf.Tensor]:
         """
-        The function from values of the parameters to ``k(X, X2) [N, N2]``, or to ``k(X, X)``.
+        The function from S values of the parameters to ``k(X, X2) [S, N, N2]``, or to ``k(X, X)``.
 
-        The values, in the order of ``kernel.trainable_parameters``, are constrained: lengthscales
-        rather than their unconstrained variables.
+        The values ``[S, ...]``, in the order of ``kernel.trainable_parameters``, are constrained:
+        lengthscales rather than their unconstrained variables.
         """
-        constants = [
-            (number, covariance(term, X, X2) / self._parameters[number])
-            for number, term in self._scaled
-        ]
+        functions = [self._term(term, X, X2) for term in self._terms]
 
         def at(values: Values) -> tf.Tensor:
-            with self._holding(values):
-                parts = [covariance(term, X, X2) for term in self._others]
-            return tf.add_n([*parts, *(values[number] * K for number, K in constants)])
+            return tf.add_n([function(values) for function in functions])
 
         return at
 
     def diagonal(self, values: Values, X: tf.Tensor) -> tf.Tensor:
-        """``k(x, x) [N]`` of every row."""
-        with self._holding(values):
-            return self._kernel(X, full_cov=False)
+        """``k(x, x) [S, N]`` of every row."""
+        return self._by_value(values, lambda: self._kernel(X, full_cov=False), X.dtype)
 
-    def _owners(self, parameter: gpflow.Parameter) -> list[tuple[dict, str]]:
+    def _term(self, term: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> Callable[..., tf.Tensor]:
+        """The function of :meth:`between` of one term of the sum."""
+        number = self._scale_of(term)
+        if number is not None:
+            unit = covariance(term, X, X2) / self._parameters[number]
+            return lambda values: values[number][:, None, None] * unit
+        if _is_isotropic(term):
+            return lambda values: _stationary(term, self._own_values(term, values), X, X2)
+        return lambda values: self._by_value(values, lambda: covariance(term, X, X2), X.dtype)
+
+    def _own_values(self, term: Kernel, values: Values) -> Mapping[str, tf.Tensor]:
+        """Variance ``[S or 1]`` and lengthscales ``[S or 1, ...]`` of a stationary term."""
+        by_id = {id(p): value for p, value in zip(self._parameters, values, strict=True)}
+        return {
+            name: by_id.get(id(getattr(term, name)), tf.convert_to_tensor(getattr(term, name))[None])
+            for name in ("variance", "lengthscales")
+        }
+
+    def _by_value(
+        self, values: Values, function: Callable[[], tf.Tensor], dtype: tf.DType
+    ) -> tf.Tensor:
+        """Results of a function for each of the values, stacked."""
+        if not values:
+            return function()[None]
+
+        @tf.autograph.experimental.do_not_convert
+        def of_one(one: Values) -> tf.Tensor:
+            with self._holding(one):
+                return function()
+
+        return tf.map_fn(of_one, tuple(values), fn_output_signature=dtype)
+
+    def _owners(self, parameter: gpflow.Parameter) -> list[tuple[dict[str, Any], str]]:
         """Attributes that hold a parameter: the namespaces of their kernels, and their names."""
         kernels = [self._kernel, *(m for m in self._kernel.submodules if isinstance(m, Kernel))]
         found = [(vars(k), name) for k in kernels for name, v in vars(k).items() if v is parameter]
@@ -91,3 +116,46 @@ class KernelFunction:
             for places, parameter in zip(self._places, self._parameters, strict=True):
                 for namespace, name in places:
                     namespace[name] = parameter
+
+
+def _is_isotropic(kernel: Kernel) -> bool:
+    """Whether a kernel is a variance times a function of the distance in lengthscales."""
+    is_isotropic = isinstance(kernel, IsotropicStationary)
+    own = {id(kernel.variance), id(kernel.lengthscales)} if is_isotropic else set()
+    return (
+        is_isotropic
+        and type(kernel).K is IsotropicStationary.K
+        and all(id(p) in own for p in kernel.trainable_parameters)
+    )
+
+
+def _stationary(
+    kernel: Kernel, values: Mapping[str, tf.Tensor], X: tf.Tensor, X2: tf.Tensor | None
+) -> tf.Tensor:
+    """``k(X, X2) [S, N, N2]`` of a stationary kernel, or ``k(X, X)`` with the diagonal exact."""
+    variance, lengthscales = values["variance"], values["lengthscales"]
+    X, other = kernel.slice(X, X if X2 is None else X2)
+    # distances do not depend on a common shift
+    center = tf.reduce_mean(other, axis=0)
+    scales = tf.reshape(lengthscales, [tf.shape(lengthscales)[0], 1, -1])  # [S, 1, D or 1]
+    scaled, scaled2 = ((part - center) / scales for part in (X, other))  # [S, N, D]
+    profile = profile_of(kernel)
+    if profile is None:
+        squares = tf.maximum(quadratic(scaled, scaled2, 1.0, 0.0), 0.0)
+        unit = kernel.K_r2(squares) / tf.convert_to_tensor(kernel.variance)
+    else:
+        unit = _of_profile(profile.evaluate, quadratic(scaled, scaled2, profile.scale, 0.0))
+    if X2 is None:
+        unit = tf.linalg.set_diag(unit, tf.ones_like(unit[..., 0]))
+    return variance[:, None, None] * unit
+
+
+def _of_profile(evaluate: Callable[..., Any], squares: tf.Tensor) -> tf.Tensor:
+    """Values of a profile, with its derivative as the gradient."""
+
+    @tf.custom_gradient
+    def unit(squares: tf.Tensor) -> Any:
+        K, slope = evaluate(squares)
+        return K, lambda dK: dK * slope
+
+    return unit(squares)

@@ -20,6 +20,7 @@ from gpflow_sparse.models.deep import (
 )
 from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
+from gpflow_sparse.models.mixture import GPMixture
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
 from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
@@ -43,6 +44,7 @@ __all__ = [
     "DualGPR",
     "DualOptions",
     "GPLayer",
+    "GPMixture",
     "NearestNeighborGP",
     "ResidualNeighborGP",
     "SoftKI",

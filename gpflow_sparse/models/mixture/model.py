@@ -1,0 +1,334 @@
+"""GPMixture: exact Gaussian processes integrated over hyperparameters and kernels."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+
+from gpflow_sparse.initialization.repeated_rows import Rows
+from gpflow_sparse.kernels.tables import log_normal, noise_parameter
+from gpflow_sparse.models.base import require_marginals
+from gpflow_sparse.models.mixture.component import Component
+from gpflow_sparse.models.mixture.posterior import MixturePosterior
+from gpflow_sparse.models.mixture.transform import YeoJohnson
+from gpflow_sparse.models.regression import RegressionModel, require_noise
+from gpflow_sparse.models.training_data import columns
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.public_methods import public_method
+
+# Entries of the factors of all draws together: 1 GiB of float64.
+_MAX_ENTRIES = 2**27
+TRANSFORMS = ("none", "yeo-johnson")
+# Deviation of the logarithm of a noise variance a priori, where its median is given.
+_NOISE_DEVIATION = 1.5
+
+
+class ComponentSummary(NamedTuple):
+    """What a component of a mixture is, and how well its draws represent its posterior."""
+
+    kernel: str
+    transform: str
+    share: float
+    """Weight in the mixture."""
+    num_draws: int
+    effective_number: float
+    """Draws of equal weight that would be as precise; far fewer than ``num_draws`` means that the
+    Gaussian approximation of the hyperparameters' posterior is poor."""
+    laplace_evidence: float
+    """Log evidence of the outputs by Laplace's method, in nats; NaN before ``integrate``."""
+    log_evidence: float
+    """Its importance sampling estimate."""
+    parameters: dict[str, np.ndarray]
+    """Hyperparameters at their mode, by their paths in the kernel, and the noise variance."""
+
+
+class GPMixture(RegressionModel):
+    """
+    Exact Gaussian process regression averaged over hyperparameters and over kernels.
+
+    Every component is a kernel with prior distributions of its hyperparameters, a noise variance,
+    and perhaps a transform of the outputs. :meth:`integrate` finds the mode of the logarithms of
+    its hyperparameters, approximates their posterior by a Gaussian (Laplace's method), draws from
+    it, and weighs the draws by importance sampling. Predictions are averages over all draws of all
+    components, with equal shares of the components by default: on small tables shares by evidence
+    or by leave-one-out densities were no better. Intervals so include that hyperparameters and
+    kernel are not known, which one mode ignores.
+
+    Before :meth:`integrate` every component has one draw, the present values of its parameters; a
+    mixture of one kernel is then ``gpflow.models.GPR``. Training by an optimizer moves these
+    values, and each component by itself.
+
+    Integration costs, for each component, some 30 to 150 evaluations of O(N^3) and as many
+    factorizations as draws; a prediction O(N^2) for each of the K draws. Memory is K factors
+    ``[N, N]``.
+
+    References: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), section
+    5.2; Lalchand and Rasmussen, "Approximate Inference for Fully Bayesian Gaussian Process
+    Regression" (2019), who sample instead. The Gaussian is moreover wide in directions that the
+    likelihood does not determine: eigenvalues of the Hessian are at least 0.3 of the prior's.
+    """
+
+    def __init__(
+        self,
+        data: tuple[Any, Any],
+        kernels: Sequence[Kernel],
+        *,
+        noise_variance: Any = None,
+        transforms: Sequence[str] | None = None,
+        shares: Sequence[float] | None = None,
+        mean_function: MeanFunction | None = None,
+        num_draws: int = 32,
+        seed: int = 0,
+    ) -> None:
+        """
+        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; best standardized.
+        :param kernels: one for each component, single-output, without parameters in common;
+            :func:`gpflow_sparse.kernels.table_kernel` makes such kernels. :meth:`integrate` needs a
+            prior for every trainable parameter.
+        :param noise_variance: median of the log-normal prior of each component's noise variance,
+            and its start; None for 0.1 of the variance of standardized outputs.
+        :param transforms: "none" or "yeo-johnson" for each component; None for "none".
+        :param shares: positive weights of the components; None for equal ones.
+        :param mean_function: added to the prior mean; zero by default. It is not integrated, and
+            acts on the transformed outputs.
+        :param num_draws: draws of the hyperparameters of each component, at most: factors of all
+            draws take 1 GiB at most.
+        :param seed: of the draws.
+        :raises ValueError: for arguments of a wrong kind or that do not fit each other.
+        """
+        kernels = _require_kernels(kernels)
+        noises = [_noise(noise_variance) for _ in kernels]
+        super().__init__(
+            data, kernels[0], mean_function=mean_function, noise_variance=noises[0].numpy()
+        )
+        if not all(isinstance(part, tf.Tensor) for part in self.data):
+            raise ValueError(
+                "data must be arrays (X [N, D], Y [N, P]) for GPMixture, got variables; make a new "
+                "model where rows change."
+            )
+        self.likelihood.variance = noises[0]
+        names = _require_transforms(transforms, len(kernels))
+        fitted = YeoJohnson.fit(self.data[1].numpy()) if "yeo-johnson" in names else None
+        self.components = [
+            Component(kernel, noise, None if name == "none" else fitted)
+            for kernel, noise, name in zip(kernels, noises, names, strict=True)
+        ]
+        self.shares = _require_shares(shares, len(kernels))
+        self.num_draws = checks.require_count(num_draws, "num_draws")
+        self.seed = checks.require_seed(seed)
+        self._require_parts(self.input_dim)
+
+    def integrate(
+        self, *, seconds: float | None = None, report: Callable[[str], Any] = lambda line: None
+    ) -> "GPMixture":
+        """
+        Integrate every component over its hyperparameters, from the present values.
+
+        :param seconds: time after which no component is begun; the rest are removed. None for all.
+        :param report: called with a line of progress.
+        :return: the model itself.
+        :raises ValueError: for a trainable parameter without a prior, data on which the density of
+            the hyperparameters is not finite, and inside ``tf.function``.
+        """
+        component_checks.validate_components(self)
+        self._require_priors()
+        begin = time.perf_counter()
+        most = max(1, int(_MAX_ENTRIES / len(self.components) / len(self.data[0]) ** 2))
+        num_draws = min(self.num_draws, most)
+        longest, done = 0.0, 0
+        with component_checks.explain_failures(self):
+            for number, component in enumerate(self.components):
+                start = time.perf_counter()
+                if number and seconds is not None and start - begin + longest > seconds:
+                    break
+                log_slope = 0.0
+                if component.transform is not None:
+                    log_slope = float(tf.reduce_sum(component.transform.log_derivative(self.data[1])))
+                if component.parameters:
+                    component.integrate(self._rows(component), log_slope, num_draws, self.seed + number)
+                done, spent = number + 1, time.perf_counter() - start
+                longest = max(longest, spent)
+                report(f"component {done} of {len(self.components)}: {spent:.1f} s")
+        self.components = list(self.components)[:done]
+        self.shares = self.shares[:done] / self.shares[:done].sum()
+        return self
+
+    def describe(self) -> list[ComponentSummary]:
+        """The components, with the evidence and the quality of their draws."""
+        return [
+            ComponentSummary(
+                _words_for(component.kernel),
+                "none" if component.transform is None else "yeo-johnson",
+                float(share),
+                1 if component.draws is None else len(component.draws),
+                component.effective_number or 1.0,
+                _or_nan(component.laplace_evidence),
+                _or_nan(component.log_evidence),
+                _values_of(component),
+            )
+            for component, share in zip(self.components, self.shares, strict=True)
+        ]
+
+    @public_method("the log evidence")
+    def elbo(self) -> tf.Tensor:
+        """
+        The log evidence of the mixture of all components at the present values of their
+        hyperparameters, exact: a scalar, in nats.
+        """
+        each = tf.stack(self._log_likelihoods())
+        return tf.reduce_logsumexp(each + tf.cast(np.log(self.shares), each.dtype))
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """
+        The sum of the log marginal likelihoods of all components, so that an optimizer trains each
+        as if it were alone.
+        """
+        return tf.add_n(self._log_likelihoods())
+
+    @public_method("the prediction", prediction=True)
+    def predict_y(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations at ``Xnew [N, D]``, noise included."""
+        require_marginals("predict_y", full_cov, full_output_cov)
+        return self.posterior(None).moments(None, Xnew, with_noise=True)
+
+    @public_method("the log density", prediction=True)
+    def predict_log_density(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
+        require_marginals("predict_log_density", full_cov, full_output_cov)
+        return self.posterior(None).log_density(None, *data)
+
+    @public_method("the quantiles", prediction=True)
+    def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
+        """
+        Quantiles of new observations at ``Xnew [N, D]``.
+
+        :param levels: probabilities ``[L]`` between 0 and 1.
+        :return: ``[L, N, P]``.
+        """
+        return self.posterior(None).quantiles(None, Xnew, _require_levels(levels))
+
+    def _log_likelihoods(self) -> list[tf.Tensor]:
+        X, Y = self.data
+        mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
+        return [component.log_likelihood(X, Y, mean) for component in self.components]
+
+    def _make_posterior(self, **options: Any) -> MixturePosterior:
+        rows = [self._rows(component) for component in self.components]
+        return MixturePosterior(self.components, rows, np.log(self.shares), **options)
+
+    def _rows(self, component: Component) -> Rows:
+        """Distinct rows, with the means of the transformed outputs less the prior mean."""
+        rows = component.rows(*self.data)
+        mean = self.mean_function(rows.X)
+        return rows._replace(
+            Y=rows.Y - component_checks.require_mean(mean, rows.Y, self.mean_function)
+        )
+
+    def _require_priors(self) -> None:
+        """:raises ValueError: for a trainable parameter without a prior."""
+        for number, component in enumerate(self.components):
+            for path, parameter in _named(component).items():
+                if parameter.trainable and parameter.prior is None:
+                    raise ValueError(
+                        f"kernels[{number}]{path} must have a prior to be integrated; set one, or "
+                        "gpflow.set_trainable(parameter, False) to keep its value."
+                    )
+
+    @property
+    def input_dim(self) -> int | None:
+        return columns(self.data)[0]
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        if self.kernel is not self.components[0].kernel:
+            raise ValueError(
+                "kernel is the kernel of the first component, and stays it; make a new GPMixture."
+            )
+        for number, component in enumerate(self.components):
+            component_checks.require_single(component.kernel, num_columns, f"kernels[{number}]")
+            size = sum(int(np.prod(p.shape)) for p in component.parameters)
+            if component.draws is not None and component.draws.shape[1] != size:
+                raise ValueError(
+                    f"kernels[{number}] must have the {component.draws.shape[1]} trainable values "
+                    f"that were integrated, got {size}; call integrate() again."
+                )
+
+
+def _named(component: Component) -> dict[str, gpflow.Parameter]:
+    """Parameters of a component by their paths in its kernel."""
+    found = gpflow.utilities.parameter_dict(component.kernel)
+    return {**found, ".noise_variance": component.noise_variance}
+
+
+def _values_of(component: Component) -> dict[str, np.ndarray]:
+    return {path[1:]: p.numpy() for path, p in _named(component).items() if p.trainable}
+
+
+def _words_for(kernel: Kernel) -> str:
+    """Names of a kernel and of its terms: "Matern32 + MainEffects + Linear"."""
+    parts = kernel.kernels if isinstance(kernel, gpflow.kernels.Sum) else [kernel]
+    return " + ".join(type(part).__name__ for part in parts)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _noise(variance: Any) -> gpflow.Parameter:
+    """The noise variance of a component, with its prior."""
+    if variance is None:
+        return noise_parameter()
+    return log_normal(float(require_noise(variance)), _NOISE_DEVIATION)
+
+
+def _require_kernels(kernels: Any) -> list[Kernel]:
+    """:raises ValueError: for an empty list, and for kernels that share parameters."""
+    found = list(kernels) if isinstance(kernels, Sequence) else []
+    if not found or not all(isinstance(kernel, Kernel) for kernel in found):
+        raise ValueError(
+            "kernels must be a list of kernels of GPflow, such as "
+            f"[gpflow_sparse.kernels.table_kernel(gpflow.kernels.Matern32, D)]; got {kernels!r}."
+        )
+    own = [{id(p) for p in kernel.parameters} for kernel in found]
+    if len(set().union(*own)) != sum(map(len, own)):
+        raise ValueError("kernels must not share parameters; make each of its own.")
+    return found
+
+
+def _require_transforms(names: Any, number: int) -> list[str]:
+    """:raises ValueError: unless there is a known transform for each component."""
+    if names is None:
+        return ["none"] * number
+    if isinstance(names, str) or len(names) != number:
+        raise ValueError(f"transforms must be a list of {number} names, got {names!r}.")
+    for name in names:
+        checks.require_choice(name, "transforms", TRANSFORMS)
+    return list(names)
+
+
+def _require_shares(shares: Any, number: int) -> np.ndarray:
+    """Shares that sum to 1. :raises ValueError: unless there is one for each component."""
+    given = np.ones(number) if shares is None else checks.as_array(shares, "shares", tf.float64)
+    if given.shape != (number,) or not np.all((given > 0.0) & np.isfinite(given)):
+        raise ValueError(f"shares must be {number} positive numbers, got {shares!r}.")
+    return given / given.sum()
+
+
+def _require_levels(levels: Any) -> list[float]:
+    """:raises ValueError: for probabilities that are not between 0 and 1."""
+    given = np.atleast_1d(checks.as_array(levels, "levels", tf.float64))
+    if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
+        raise ValueError(f"levels must be probabilities between 0 and 1, got {levels!r}.")
+    return [float(level) for level in given]

@@ -1,0 +1,283 @@
+"""The posterior of a mixture: one Gaussian for each draw of the hyperparameters."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.initialization.repeated_rows import Rows
+from gpflow_sparse.kernels.function import KernelFunction
+from gpflow_sparse.models.mixture.component import Component, States
+from gpflow_sparse.models.mixture.transform import YeoJohnson
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
+from gpflow_sparse.validation.public_methods import public_method
+
+# Steps of the bisection for quantiles: the starting interval, some tens of standard deviations,
+# shrinks to 1e-14 of them.
+_BISECTIONS = 50
+# Standard deviations from the outermost means at which the bisection starts.
+_REACH = 12.0
+# Entries of covariances with predicted rows at once, 64 MiB of float64; and the number of rows that
+# is taken for an unknown one.
+_GROUP_ENTRIES, _UNKNOWN_ROWS = 2**23, 4096
+_FIXED_PARTS = 4  # tensors of States beside the values of the kernel's parameters
+
+
+class Gaussians(NamedTuple):
+    """Predictions of the draws of one component, in the units of its transformed outputs."""
+
+    log_weights: tf.Tensor
+    """Share of each draw in the whole mixture ``[S]``."""
+    mean: tf.Tensor
+    """Means of f ``[S, n, P]``."""
+    var: tf.Tensor
+    """Variances of f ``[S, n, P]``, calibrated."""
+    noise: tf.Tensor
+    """Noise variances ``[S, 1, 1]``, calibrated."""
+    transform: YeoJohnson | None
+
+    def moments(self, with_noise: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Means and variances of outputs, or of f, ``[S, n, P]``, in the units of the data."""
+        var = self.var + self.noise if with_noise else self.var
+        return (self.mean, var) if self.transform is None else self.transform.moments(self.mean, var)
+
+    def log_density(self, Y: tf.Tensor) -> tf.Tensor:
+        """Log densities of the outputs of each row ``[S, n]``, weighted."""
+        log_slope = tf.zeros_like(Y)
+        if self.transform is not None:
+            log_slope, Y = self.transform.log_derivative(Y), self.transform.forward(Y)
+        var = self.var + self.noise
+        each = log_slope - 0.5 * (tf.square(Y - self.mean) / var + tf.math.log(2.0 * np.pi * var))
+        return tf.reduce_sum(each, axis=2) + self.log_weights[:, None]
+
+    def distribution(self, Y: tf.Tensor) -> tf.Tensor:
+        """Weighted sum of the distribution functions of each output ``[n, P]``."""
+        Y = Y if self.transform is None else self.transform.forward(Y)
+        z = (Y - self.mean) / tf.sqrt(self.var + self.noise)
+        return tf.tensordot(tf.exp(self.log_weights), 0.5 * tf.math.erfc(-z / np.sqrt(2.0)), 1)
+
+    def reach(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Values ``[n, P]`` below and above which each output is with probability near 0."""
+        spread = _REACH * tf.sqrt(self.var + self.noise)
+        ends = tf.reduce_min(self.mean - spread, axis=0), tf.reduce_max(self.mean + spread, axis=0)
+        if self.transform is None:
+            return ends
+        return self.transform.inverse(ends[0]), self.transform.inverse(ends[1])
+
+
+class MixturePosterior(SparsePosterior):
+    """
+    The weighted average of the predictive distributions of all draws of all components.
+
+    Given one draw of the hyperparameters f is an exact Gaussian process, so predictions are
+    mixtures of Gaussians, on the scale of the transformed outputs where a component has a
+    transform: means, densities and distribution functions are averaged; variances are averaged,
+    plus the variance of the means. f of a component with a transform T is ``T^-1(g)`` for its
+    Gaussian process g, and a new output ``T^-1(g + noise)``; their moments are computed by
+    Gauss-Hermite quadrature, and joint covariances by Mehler's formula with 11 terms.
+
+    Time O(K n N^2) for K draws in all, N distinct training rows and n predicted rows.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        rows: Sequence[Rows],
+        log_shares: Any,
+        *,
+        mean_function: Any = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
+        """
+        :param rows: for each component distinct rows, outputs less the prior mean.
+        :param log_shares: logarithms of the weights of the components.
+        """
+        self.components, self.rows = tuple(components), tuple(rows)
+        self._log_shares = log_shares
+        self._kernels = [KernelFunction(component.kernel) for component in components]
+        super().__init__(
+            components[0].kernel,
+            rows[0].X,
+            mean_function=mean_function,
+            precompute_cache=precompute_cache,
+            calibration=calibration,
+        )
+
+    @public_method("the log density", prediction=True)
+    def predict_log_density(
+        self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
+    ) -> tf.Tensor:
+        return self.log_density(self.cache, *data)
+
+    @public_method("the prediction", prediction=True)
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
+        return self.moments(self.cache, Xnew, with_noise=True)
+
+    @public_method("the quantiles", prediction=True)
+    def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
+        """Quantiles of new observations ``[L, n, P]`` at probabilities ``[L]``."""
+        return self.quantiles(self.cache, Xnew, levels)
+
+    @public_method("the distribution function", prediction=True)
+    def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
+        X, Y = data
+        return tf.add_n([part.distribution(Y) for part in self.gaussians(self.cache, X)])
+
+    def moments(
+        self, cache: Cache | None, X: tf.Tensor, *, with_noise: bool
+    ) -> MeanAndVariance:
+        """Mean and variance of f or of new observations at ``X [n, D]``, ``[n, P]`` each."""
+        parts = list(self.gaussians(cache, X))
+        found = [part.moments(with_noise) for part in parts]
+        weights = tf.exp(tf.concat([part.log_weights for part in parts], axis=0))[:, None, None]
+        means, variances = (tf.concat(side, axis=0) for side in zip(*found, strict=True))
+        mean = tf.reduce_sum(weights * means, axis=0)
+        return mean, tf.reduce_sum(weights * (variances + tf.square(means - mean)), axis=0)
+
+    def log_density(self, cache: Cache | None, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """Log density of each row of outputs ``[n]``."""
+        parts = [part.log_density(Y) for part in self.gaussians(cache, X)]
+        return tf.reduce_logsumexp(tf.concat(parts, axis=0), axis=0)
+
+    def quantiles(
+        self, cache: Cache | None, X: tf.Tensor, levels: Sequence[float]
+    ) -> tf.Tensor:
+        """Quantiles of new observations ``[L, n, P]`` by bisection."""
+        parts = list(self.gaussians(cache, X))
+        lows, highs = zip(*(part.reach() for part in parts), strict=True)
+        low, high = tf.reduce_min(tf.stack(lows), axis=0), tf.reduce_max(tf.stack(highs), axis=0)
+        found = []
+        for level in levels:
+            below, above = low, high
+            for _ in range(_BISECTIONS):
+                middle = 0.5 * (below + above)
+                under = tf.add_n([part.distribution(middle) for part in parts]) < level
+                below, above = tf.where(under, middle, below), tf.where(under, above, middle)
+            found.append(0.5 * (below + above))
+        return tf.stack(found)
+
+    def gaussians(self, cache: Cache | None, X: tf.Tensor) -> Iterator[Gaussians]:
+        """Predictions of f by the draws of each component, prior mean included."""
+        found, factor = self.calibration, self.variance_factor
+        noise_factor = 1.0 if found is None else found.noise
+        for number, states in enumerate(self._states(cache)):
+            mean, var = self._by_draw(number, states, X, joint=False)
+            yield Gaussians(
+                states.log_weights + tf.cast(self._log_shares[number], mean.dtype),
+                mean,
+                factor * var[..., None] + tf.zeros_like(mean),
+                noise_factor * states.noise[:, None, None],
+                self.components[number].transform,
+            )
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        return self.moments(cache, X, with_noise=False)
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        return by_batches(partial(self._joint_moments, cache), X)
+
+    def _joint_moments(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        """Mean ``[n, P]`` and covariance ``[P, n, n]`` of f at ``X [n, D]``."""
+        center, _ = self._marginals(cache, X)
+        total = tf.zeros([], center.dtype)
+        for number, states in enumerate(self._states(cache)):
+            weights = tf.exp(states.log_weights + tf.cast(self._log_shares[number], center.dtype))
+            means, covs = self._by_draw(number, states, X, joint=True)
+            transform = self.components[number].transform
+            for weight, mean, cov in zip(*map(tf.unstack, (weights, means, covs)), strict=True):
+                total += weight * _about(center, mean, self.variance_factor * cov, transform)
+        return center, total
+
+    def _by_draw(
+        self, number: int, states: States, X: tf.Tensor, *, joint: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Means ``[S, n, P]`` and variances ``[S, n]``, or covariances ``[S, n, n]``, of draws."""
+        kernel, rows = self._kernels[number], self.rows[number]
+        with_rows, with_itself = kernel.between(rows.X, X), kernel.between(X) if joint else None
+        prior, found = self._prior_mean(number, X), []
+        for group in _groups(states, X):
+            L, weights = states.L[group], states.weights[group]
+            values = [value[group] for value in states.values]
+            Kuf = with_rows(values)  # [S, N, n]
+            A = linalg.solve_triangular(L, Kuf)  # [S, N, n]
+            mean = prior + tf.linalg.matmul(Kuf, weights, transpose_a=True)
+            if with_itself is None:
+                var = kernel.diagonal(values, X) - tf.reduce_sum(tf.square(A), axis=1)
+                found.append((mean, tf.maximum(var, 0.0)))
+            else:
+                found.append((mean, with_itself(values) - tf.linalg.matmul(A, A, transpose_a=True)))
+        means, variances = (tf.concat(side, axis=0) for side in zip(*found, strict=True))
+        return means, variances
+
+    def _prior_mean(self, number: int, X: tf.Tensor) -> tf.Tensor:
+        """The prior mean ``[n, P]`` of a component, in its units."""
+        zero = tf.zeros([tf.shape(X)[0], self.rows[number].Y.shape[1]], X.dtype)
+        return super()._add_mean_function(X, zero)
+
+    def _add_mean_function(self, Xnew: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+        return mean  # each component has added it in its own units
+
+    def predict(
+        self, cache: Cache | None, X: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        # variances of draws are calibrated before the variance of their means is added
+        return self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
+
+    def _states(self, cache: Cache | None) -> Iterator[States]:
+        """Draws with their factorizations, of each component."""
+        if cache is None:
+            for component, rows, kernel in zip(
+                self.components, self.rows, self._kernels, strict=True
+            ):
+                yield component.states(rows, kernel)
+            return
+        start = 0
+        for component in self.components:
+            fixed = start + _FIXED_PARTS
+            end = fixed + len(component.kernel.trainable_parameters)
+            yield States(*cache[start:fixed], tuple(cache[fixed:end]))
+            start = end
+
+    def _tensors(self) -> Sequence[tf.Tensor]:
+        return [
+            tensor for states in self._states(None) for tensor in (*states[:-1], *states.values)
+        ]
+
+
+def _about(
+    center: tf.Tensor, mean: tf.Tensor, cov: tf.Tensor, transform: YeoJohnson | None
+) -> tf.Tensor:
+    """
+    ``E[(f - center)(f - center)^T] [P, n, n]`` of one draw.
+
+    :param mean: ``[n, P]``, in the units of the component.
+    :param cov: ``[n, n]``, likewise.
+    """
+    if transform is None:
+        error = tf.transpose(mean - center)  # [P, n]
+        return cov + error[:, :, None] * error[:, None, :]
+    deviation = tf.sqrt(tf.maximum(tf.linalg.diag_part(cov), 1e-300))
+    correlation = cov / (deviation[:, None] * deviation[None, :])
+    coefficients = transform.hermite(mean, tf.square(deviation)[:, None] + tf.zeros_like(mean))
+    error = tf.transpose(coefficients[0] - center)
+    total, power = error[:, :, None] * error[:, None, :], tf.ones_like(correlation)
+    for coefficient in tf.unstack(coefficients)[1:]:
+        power *= correlation
+        c = tf.transpose(coefficient)
+        total += c[:, :, None] * c[:, None, :] * power
+    return total
+
+
+def _groups(states: States, X: tf.Tensor) -> list[slice]:
+    """Slices of draws whose covariances with the predicted rows are in memory together."""
+    num_draws, num_rows = states.L.shape[:2]
+    size = max(1, _GROUP_ENTRIES // ((X.shape[0] or _UNKNOWN_ROWS) * num_rows))
+    return [slice(i, min(i + size, num_draws)) for i in range(0, num_draws, size)]

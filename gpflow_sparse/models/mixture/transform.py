@@ -1,0 +1,77 @@
+"""A transform of the outputs of one component: Yeo and Johnson's powers, standardized."""
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse.numerics import yeo_johnson
+
+# Nodes of Gauss-Hermite quadrature, and terms of the Hermite expansion of joint covariances.
+_NUM_NODES, _NUM_TERMS = 48, 12
+
+
+class YeoJohnson(tf.Module):
+    """
+    ``z = (T(y) - center) / scale`` with T of Yeo and Johnson, of powers from 0 to 2: one of each
+    for every output.
+
+    :param power: ``[P]``, from 0 to 2; 1 is the identity.
+    :param center: ``[P]``
+    :param scale: ``[P]``, positive.
+    """
+
+    def __init__(self, power: np.ndarray, center: np.ndarray, scale: np.ndarray) -> None:
+        super().__init__()
+        self.power, self.center, self.scale = (np.asarray(v, np.float64) for v in (power, center, scale))
+
+    @classmethod
+    def fit(cls, Y: np.ndarray) -> "YeoJohnson":
+        """Powers of the largest likelihood of a Gaussian for outputs ``[N, P]``."""
+        power = np.array([yeo_johnson.best_power(y) for y in Y.T])
+        Z = yeo_johnson.forward(tf.constant(Y), tf.constant(power)).numpy()
+        deviation = Z.std(axis=0)
+        return cls(power, Z.mean(axis=0), np.where(deviation > 0.0, deviation, 1.0))
+
+    def forward(self, Y: tf.Tensor) -> tf.Tensor:
+        """``z [..., P]`` of outputs, in graphs too."""
+        power, center, scale = self._constants(Y)
+        return (yeo_johnson.forward(Y, power) - center) / scale
+
+    def inverse(self, Z: tf.Tensor) -> tf.Tensor:
+        """Outputs ``y [..., P]``, in graphs too."""
+        power, center, scale = self._constants(Z)
+        return yeo_johnson.inverse(center + scale * Z, power)
+
+    def log_derivative(self, Y: tf.Tensor) -> tf.Tensor:
+        """``log dz / dy [..., P]``."""
+        power, _, scale = self._constants(Y)
+        return yeo_johnson.log_derivative(Y, power) - tf.math.log(scale)
+
+    def moments(self, mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of y for Gaussian z, elementwise ``[..., P]``, by quadrature."""
+        coefficients = self.hermite(mean, var)
+        return coefficients[0], tf.reduce_sum(tf.square(coefficients[1:]), axis=0)
+
+    def hermite(self, mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
+        """
+        Coefficients ``c_k = E[y h_k(e)]``, ``z = mean + sqrt(var) e``, ``[K, ..., P]``.
+
+        With orthonormal Hermite polynomials ``h_k``, ``c_0`` is the mean of y, and outputs of two
+        rows whose z have the correlation r have the covariance ``sum_k c_k c'_k r^k``, k > 0
+        (Mehler's formula).
+        """
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+        weights = weights / weights.sum()
+        H = np.empty((_NUM_TERMS, _NUM_NODES))
+        H[0], H[1] = 1.0, nodes
+        for k in range(1, _NUM_TERMS - 1):
+            H[k + 1] = (nodes * H[k] - np.sqrt(k) * H[k - 1]) / np.sqrt(k + 1.0)
+        spread = tf.sqrt(var)
+        total = tf.zeros([_NUM_TERMS, *[1] * mean.shape.rank], mean.dtype)
+        for node, column in zip(nodes, (H * weights).T, strict=True):
+            values = self.inverse(mean + node.astype(mean.dtype.as_numpy_dtype) * spread)
+            shape = [_NUM_TERMS, *[1] * mean.shape.rank]
+            total += values * tf.reshape(tf.constant(column, mean.dtype), shape)
+        return total
+
+    def _constants(self, like: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.constant(part, like.dtype) for part in (self.power, self.center, self.scale)]
