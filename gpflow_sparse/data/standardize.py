@@ -144,7 +144,9 @@ class Standardizer(tf.Module):
         if self.y_transform == "log":
             Y = _logarithm(Y)
         Z = (Y - mean) / scale
-        return Z if self.y_power is None else yeo_johnson.forward(tf.constant(Z), self.y_power).numpy()
+        return (
+            Z if self.y_power is None else yeo_johnson.forward(tf.constant(Z), self.y_power).numpy()
+        )
 
     def transform(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Standardize inputs [N,D] and outputs [N,P] of the same rows.

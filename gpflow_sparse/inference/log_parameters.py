@@ -24,8 +24,11 @@ class LogParameters:
         self.parameters = tuple(parameters)
         self._shapes = [tuple(parameter.shape) for parameter in parameters]
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        self._positive = [_is_positive(parameter) for parameter in parameters]
-        self._gaussian = [_gaussian_prior(*pair) for pair in zip(parameters, self._positive)]
+        with tf.init_scope():  # values decide, also inside of tf.function
+            self._positive = [_is_positive(parameter) for parameter in parameters]
+            self._gaussian = [
+                _gaussian_prior(*pair) for pair in zip(parameters, self._positive, strict=True)
+            ]
 
     @property
     def size(self) -> int:

@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.numerics.tracing import compiled
 
 
 @tf.custom_gradient
@@ -14,26 +13,21 @@ def log_density(K: tf.Tensor, error: tf.Tensor) -> Any:
     """
     Sum of the log densities of the columns of ``error [..., n, P]`` under ``N(0, K [..., n, n])``.
 
-    The gradient takes one inverse of the factor; gradients of the factorization and of the solve
+    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes one inverse of the factor; gradients of the factorization and of the solve
     would take about twice the operations.
     """
-    L, white = _whitened(K, error)
+    L = linalg.cholesky(K, "K + s2 I (covariance of the rows)")
+    white = linalg.solve_triangular(L, error)  # [..., n, P]
 
     def gradient(dvalue: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        dK, a = _gradient(L, white)
+        R = linalg.solve_triangular(L, tf.eye(tf.shape(K)[-1], dtype=K.dtype) + tf.zeros_like(K))
+        a = tf.linalg.matmul(R, white, transpose_a=True)  # K^-1 error  [..., n, P]
+        inverse = linalg.gram(tf.linalg.matrix_transpose(R))  # K^-1  [..., n, n]
+        num_outputs = tf.cast(tf.shape(error)[-1], error.dtype)
+        dK = 0.5 * (tf.linalg.matmul(a, a, transpose_b=True) - num_outputs * inverse)
         return dvalue * dK, -dvalue * a
 
     return tf.reduce_sum(log_density_of_factor(L, white)), gradient
-
-
-def with_gradient(K: tf.Tensor, error: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    :func:`log_density` and its gradient ``[..., n, n]`` by K, compiled once for all shapes.
-
-    :raises tf.errors.InvalidArgumentError: where K is not positive definite.
-    """
-    value, dK = _COMPILED(K, error)
-    return value, dK
 
 
 def log_density_of_factor(L: tf.Tensor, white: tf.Tensor) -> tf.Tensor:
@@ -48,25 +42,3 @@ def log_density_of_factor(L: tf.Tensor, white: tf.Tensor) -> tf.Tensor:
     constant = num_rows * num_outputs * np.log(2.0 * np.pi)
     squares = tf.reduce_sum(tf.square(white), axis=[-2, -1])
     return -0.5 * (squares + num_outputs * log_det + constant)
-
-
-def _whitened(K: tf.Tensor, error: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    L = linalg.cholesky(K, "K + s2 I (covariance of the rows)")
-    return L, linalg.solve_triangular(L, error)  # [..., n, P]
-
-
-def _gradient(L: tf.Tensor, white: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """``(a a^T - P K^-1) / 2 [..., n, n]`` and ``a = K^-1 error [..., n, P]``."""
-    R = linalg.solve_triangular(L, tf.eye(tf.shape(L)[-1], dtype=L.dtype) + tf.zeros_like(L))
-    a = tf.linalg.matmul(R, white, transpose_a=True)
-    inverse = linalg.gram(tf.linalg.matrix_transpose(R))  # K^-1
-    num_outputs = tf.cast(tf.shape(white)[-1], white.dtype)
-    return 0.5 * (tf.linalg.matmul(a, a, transpose_b=True) - num_outputs * inverse), a
-
-
-def _value_and_gradient(K: tf.Tensor, error: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    L, white = _whitened(K, error)
-    return tf.reduce_sum(log_density_of_factor(L, white)), _gradient(L, white)[0]
-
-
-_COMPILED = compiled(_value_and_gradient, reduce_retracing=True)

@@ -29,7 +29,8 @@ class KernelFunction:
         """
         :raises ValueError: for a trainable parameter that is not an attribute of a kernel.
         """
-        self._kernel = gpflow.utilities.deepcopy(kernel)
+        with tf.init_scope():  # parameters cannot be copied inside of tf.function
+            self._kernel = gpflow.utilities.deepcopy(kernel)
         self._parameters = self._kernel.trainable_parameters  # in the order of the kernel's own
         self._places = [self._owners(parameter) for parameter in self._parameters]
         self._terms = self._kernel.kernels if type(self._kernel) is Sum else [self._kernel]
@@ -50,7 +51,15 @@ class KernelFunction:
 
     def diagonal(self, values: Values, X: tf.Tensor) -> tf.Tensor:
         """``k(x, x) [S, N]`` of every row."""
-        return self._by_value(values, lambda: self._kernel(X, full_cov=False), X.dtype)
+        return tf.add_n([self._diagonal_of(term, values, X) for term in self._terms])
+
+    def _diagonal_of(self, term: Kernel, values: Values, X: tf.Tensor) -> tf.Tensor:
+        number = self._scale_of(term)
+        if number is not None:
+            return values[number][:, None] * (term(X, full_cov=False) / self._parameters[number])
+        if _is_isotropic(term):
+            return self._own_values(term, values)["variance"][:, None] + tf.zeros_like(X[:, 0])
+        return self._by_value(values, lambda: term(X, full_cov=False), X.dtype)
 
     def _term(self, term: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> Callable[..., tf.Tensor]:
         """The function of :meth:`between` of one term of the sum."""
@@ -66,7 +75,9 @@ class KernelFunction:
         """Variance ``[S or 1]`` and lengthscales ``[S or 1, ...]`` of a stationary term."""
         by_id = {id(p): value for p, value in zip(self._parameters, values, strict=True)}
         return {
-            name: by_id.get(id(getattr(term, name)), tf.convert_to_tensor(getattr(term, name))[None])
+            name: by_id.get(
+                id(getattr(term, name)), tf.convert_to_tensor(getattr(term, name))[None]
+            )
             for name in ("variance", "lengthscales")
         }
 

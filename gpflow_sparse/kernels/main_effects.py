@@ -1,12 +1,12 @@
 """Sums of a one-dimensional kernel over the input columns."""
 
-import functools
-
 import gpflow
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.kernels import Kernel
 from gpflow.utilities.ops import difference_matrix
+
+_BLOCK_ENTRIES = 2**20
 
 
 class MainEffects(Kernel):
@@ -17,8 +17,8 @@ class MainEffects(Kernel):
 
     the covariance of a sum of D independent functions, each of one column: an additive model
     without interactions (Duvenaud, Nickisch and Rasmussen, "Additive Gaussian Processes", NeurIPS
-    2011, of which it is the first order with equal weights). Beside a kernel of all columns it keeps
-    predictions from returning to the prior mean as soon as one column leaves the data.
+    2011, of which it is the first order with equal weights). Beside a kernel of all columns it
+    keeps predictions from returning to the prior mean as soon as one column leaves the data.
 
     A covariance takes time O(D N^2) and memory O(N^2).
     """
@@ -42,16 +42,21 @@ class MainEffects(Kernel):
     @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         num_columns = X.shape[-1]
-        pairs = (
-            [None if A is None else A[..., d : d + 1] for A in (X, X2)] for d in range(num_columns)
-        )
-        return functools.reduce(tf.add, (self._effect(*pair) for pair in pairs)) / num_columns
+        size = self._columns_at_once(X, X if X2 is None else X2)
+        total: tf.Tensor | float = 0.0
+        for start in range(0, num_columns, size):
+            pair = [None if A is None else A[..., start : start + size] for A in (X, X2)]
+            # differences, which a common offset of a column does not round  [N, N2, D]
+            difference = difference_matrix(*pair) / self.base.lengthscales
+            total += tf.reduce_sum(self.base.K_r2(tf.square(difference)), axis=-1)
+        return total / num_columns
 
     @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return self.base.K_diag(X)
 
-    def _effect(self, x: tf.Tensor, z: tf.Tensor | None) -> tf.Tensor:
-        """The kernel of one column [N, 1]; from differences, which a common offset does not round."""
-        difference = difference_matrix(x, z)[..., 0] / self.base.lengthscales  # [N, N2]
-        return self.base.K_r2(tf.square(difference))
+    @staticmethod
+    def _columns_at_once(X: tf.Tensor, X2: tf.Tensor) -> int:
+        """Columns whose covariances are in memory together; one for an unknown number of rows."""
+        sizes = X.shape[:-1].num_elements(), X2.shape[:-1].num_elements()
+        return 1 if None in sizes else max(1, _BLOCK_ENTRIES // (sizes[0] * sizes[1]))

@@ -1,7 +1,7 @@
 """Scores of a trained model on rows of data."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -18,7 +18,8 @@ from gpflow_sparse.validation import checks
 _DEEP_ROWS = 256
 # Full chunks from which predictions are compiled: tracing takes the time of about twenty.
 _COMPILED = 32
-_NUM_LEVELS = 500  # quantiles of a transformed output from which its CRPS is computed
+# Quantiles from which the CRPS is computed: of a transformed output, and of a mixture.
+_NUM_LEVELS, _FEWER_LEVELS = 500, 100
 
 
 class CachedModel:
@@ -81,6 +82,19 @@ class CachedModel:
         return tf.concat(
             [density((X[rows], Y[rows]), likelihood) for rows in self._slices(X)], axis=0
         )
+
+    @property
+    def has_quantiles(self) -> bool:
+        """Whether the distribution of an observation is known, and is not one Gaussian."""
+        return hasattr(self._posterior, "predict_quantiles")
+
+    def predict_quantiles(self, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
+        """Quantiles of new observations at probabilities ``[L]``, ``[L, N, P]``."""
+        return self._posterior.predict_quantiles(X, levels)
+
+    def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """The probability of a new observation at ``X`` below ``Y``, ``[N, P]``."""
+        return self._posterior.predict_distribution(data)
 
     def _slices(self, X: tf.Tensor) -> list[slice]:
         """Rows whose predictions fit into memory together."""
@@ -154,6 +168,9 @@ def _calibration(
     :param moments: mean and variance of standardized observations.
     """
     X, Y = pairs
+    rows = standardizer.transform_inputs(X)
+    if getattr(model, "has_quantiles", False):
+        return _by_quantiles(model, standardizer, (rows, Y), chunk_size)
     by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
     if by_formula:
         pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
@@ -163,7 +180,6 @@ def _calibration(
         levels = stats.norm.ppf((np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS)
         draw = functools.partial(_quantile_points, levels)
     else:
-        rows = standardizer.transform_inputs(X)
         moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
         pit = np.empty(Y.shape)
         draw = functools.partial(sample_marginals, model.likelihood)
@@ -180,9 +196,34 @@ def _calibration(
     return float(np.average(scores, weights=weights)), pit
 
 
+def _by_quantiles(
+    model: Any,
+    standardizer: Standardizer,
+    pairs: tuple[np.ndarray, np.ndarray],
+    chunk_size: int,
+) -> tuple[float, np.ndarray]:
+    """:func:`_calibration` for a predictor of quantiles; the CRPS from 100 of them."""
+    rows, Y = pairs
+    pit = np.empty(Y.shape)
+    outputs, scores = standardizer.transform_outputs(Y), []
+    levels = (np.arange(_FEWER_LEVELS) + 0.5) / _FEWER_LEVELS
+    for start in range(0, len(Y), chunk_size):
+        part = slice(start, start + chunk_size)
+        X = tf.convert_to_tensor(rows[part], gpflow.default_float())
+        Z = tf.convert_to_tensor(outputs[part], gpflow.default_float())
+        pit[part] = model.predict_distribution((X, Z)).numpy()
+        points = standardizer.to_original_units(
+            tf.cast(model.predict_quantiles(X, levels), "float64")
+        )
+        scores.append(metrics.crps_of_points(Y[part], points.numpy()) * len(Y[part]))
+    return float(np.sum(scores) / len(Y)), pit
+
+
 def _is_gaussian(model: Any) -> bool:
     """Whether observations have Gaussian noise, as in inference over the weights of a GRIEF."""
     likelihood = getattr(model, "likelihood", None)
+    if getattr(model, "has_quantiles", False):
+        return False
     return likelihood is None or isinstance(likelihood, gpflow.likelihoods.Gaussian)
 
 
@@ -287,10 +328,24 @@ def _interval_ends(
         if radius is None:
             radius = stats.norm.ppf(levels[1])
         ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
+    elif getattr(model, "has_quantiles", False):
+        ends = _quantiles_in_chunks(model, rows, levels, chunk_size)
     else:
         moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
         ends = quantiles(model.likelihood, *moments, levels)
     return [standardizer.inverse_outputs(end) for end in ends]
+
+
+def _quantiles_in_chunks(
+    model: Any, rows: np.ndarray, levels: Sequence[float], chunk_size: int
+) -> list[np.ndarray]:
+    """Quantiles of standardized rows at each of the levels, float64 ``[N, P]``."""
+    X = tf.convert_to_tensor(rows, gpflow.default_float())
+    parts = [
+        model.predict_quantiles(X[i : i + chunk_size], levels).numpy()
+        for i in range(0, len(rows), chunk_size)
+    ]
+    return list(np.concatenate(parts, axis=1).astype(np.float64))
 
 
 def _conformal_radius(model: Any, coverage: float) -> np.ndarray | None:

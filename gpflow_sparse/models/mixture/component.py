@@ -1,6 +1,6 @@
 """One component of a mixture: an exact Gaussian process integrated over its hyperparameters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import gpflow
@@ -11,15 +11,12 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.inference import laplace
 from gpflow_sparse.inference.log_parameters import LogParameters
-from gpflow_sparse.inference.marginal_likelihood import (
-    log_density,
-    log_density_of_factor,
-    with_gradient,
-)
+from gpflow_sparse.inference.marginal_likelihood import log_density, log_density_of_factor
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.tracing import compiled
 
 # Draws whose weights together are below this are left out.
 _NEGLIGIBLE = 1e-3
@@ -98,10 +95,10 @@ class Component(tf.Module):
         :param log_slope: sum of the logarithms of the derivatives of the transform.
         """
         vector = LogParameters(self.parameters)
-        likelihood = _Likelihood(self, rows)
+        likelihood = _Likelihood(self, vector, rows)
 
         def density(at: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = likelihood.with_gradient(vector.values, at)
+            value, slope = likelihood.with_gradient(at)
             prior, prior_slope = vector.log_prior(at)
             return value + prior, slope + prior_slope
 
@@ -162,23 +159,24 @@ class Component(tf.Module):
 class _Likelihood:
     """The log marginal likelihood of one component as a function of its hyperparameters."""
 
-    def __init__(self, component: Component, rows: Rows) -> None:
-        self._component, self._rows = component, rows
+    def __init__(self, component: Component, vector: LogParameters, rows: Rows) -> None:
+        """:param vector: of the component's parameters."""
+        self._component, self._vector, self._rows = component, vector, rows
         self._at = KernelFunction(component.kernel).between(rows.X)
         self._num_kernel = len(component.kernel.trainable_parameters)
+        self._compiled = compiled(self._value_and_gradient)  # traced in the time of ten calls
 
-    def with_gradient(
-        self, values_of: Callable[[tf.Tensor], list[tf.Tensor]], at: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """Value and gradient by the vector of logarithms."""
-        vector = tf.constant(at)
+    def with_gradient(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at a vector ``[p]``."""
+        value, gradient = self._compiled(tf.constant(at))
+        return float(value), gradient.numpy()
+
+    def _value_and_gradient(self, vector: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(vector)
-            K, within = self._covariances([value[None] for value in values_of(vector)])
-        value, dK = with_gradient(K, self._rows.Y)
-        total = float(value) + float(tf.reduce_sum(within))
-        gradients = [dK, tf.ones_like(within)]
-        return total, tape.gradient([K, within], vector, gradients).numpy().astype(np.float64)
+            K, within = self._covariances([v[None] for v in self._vector.values(vector)])
+            total = log_density(K, self._rows.Y) + tf.reduce_sum(within)
+        return total, tape.gradient(total, vector)
 
     def of_draws(self, draws: Sequence[Sequence[tf.Tensor]]) -> np.ndarray:
         """Values ``[S]``; minus infinity where a factorization fails."""

@@ -148,9 +148,13 @@ class GPMixture(RegressionModel):
                     break
                 log_slope = 0.0
                 if component.transform is not None:
-                    log_slope = float(tf.reduce_sum(component.transform.log_derivative(self.data[1])))
+                    log_slope = float(
+                        tf.reduce_sum(component.transform.log_derivative(self.data[1]))
+                    )
                 if component.parameters:
-                    component.integrate(self._rows(component), log_slope, num_draws, self.seed + number)
+                    component.integrate(
+                        self._rows(component), log_slope, num_draws, self.seed + number
+                    )
                 done, spent = number + 1, time.perf_counter() - start
                 longest = max(longest, spent)
                 report(f"component {done} of {len(self.components)}: {spent:.1f} s")
@@ -189,6 +193,26 @@ class GPMixture(RegressionModel):
         as if it were alone.
         """
         return tf.add_n(self._log_likelihoods())
+
+    @public_method(prediction=True)
+    def predict_f_samples(
+        self,
+        Xnew: tf.Tensor,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws of f at ``Xnew [N, D]``, each from one draw of the hyperparameters of one component.
+
+        :param num_samples: S; None for one draw without the leading axis.
+        :param full_cov: draws that are joint over inputs; time O(N^3) for each.
+        :return: ``[S, N, P]``, or ``[N, P]``.
+        """
+        if full_output_cov:
+            raise ValueError("full_output_cov must be False: outputs are independent given f.")
+        found = self.posterior(None).samples(None, Xnew, num_samples or 1, full_cov=full_cov)
+        return found if num_samples is not None else found[0]
 
     @public_method("the prediction", prediction=True)
     def predict_y(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -18,11 +19,9 @@ from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.validation.public_methods import public_method
 
-# Steps of the bisection for quantiles: the starting interval, some tens of standard deviations,
-# shrinks to 1e-14 of them.
-_BISECTIONS = 50
-# Standard deviations from the outermost means at which the bisection starts.
-_REACH = 12.0
+# Largest number of steps of the search for a quantile, and standard deviations from the outermost
+# means between which it begins.
+_MOST, _REACH = 60, 12.0
 # Entries of covariances with predicted rows at once, 64 MiB of float64; and the number of rows that
 # is taken for an unknown one.
 _GROUP_ENTRIES, _UNKNOWN_ROWS = 2**23, 4096
@@ -45,7 +44,9 @@ class Gaussians(NamedTuple):
     def moments(self, with_noise: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances of outputs, or of f, ``[S, n, P]``, in the units of the data."""
         var = self.var + self.noise if with_noise else self.var
-        return (self.mean, var) if self.transform is None else self.transform.moments(self.mean, var)
+        return (
+            (self.mean, var) if self.transform is None else self.transform.moments(self.mean, var)
+        )
 
     def log_density(self, Y: tf.Tensor) -> tf.Tensor:
         """Log densities of the outputs of each row ``[S, n]``, weighted."""
@@ -131,9 +132,7 @@ class MixturePosterior(SparsePosterior):
         X, Y = data
         return tf.add_n([part.distribution(Y) for part in self.gaussians(self.cache, X)])
 
-    def moments(
-        self, cache: Cache | None, X: tf.Tensor, *, with_noise: bool
-    ) -> MeanAndVariance:
+    def moments(self, cache: Cache | None, X: tf.Tensor, *, with_noise: bool) -> MeanAndVariance:
         """Mean and variance of f or of new observations at ``X [n, D]``, ``[n, P]`` each."""
         parts = list(self.gaussians(cache, X))
         found = [part.moments(with_noise) for part in parts]
@@ -147,22 +146,58 @@ class MixturePosterior(SparsePosterior):
         parts = [part.log_density(Y) for part in self.gaussians(cache, X)]
         return tf.reduce_logsumexp(tf.concat(parts, axis=0), axis=0)
 
-    def quantiles(
-        self, cache: Cache | None, X: tf.Tensor, levels: Sequence[float]
-    ) -> tf.Tensor:
-        """Quantiles of new observations ``[L, n, P]`` by bisection."""
+    def quantiles(self, cache: Cache | None, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
+        """Quantiles of new observations ``[L, n, P]``, by Chandrupatla's method."""
         parts = list(self.gaussians(cache, X))
         lows, highs = zip(*(part.reach() for part in parts), strict=True)
         low, high = tf.reduce_min(tf.stack(lows), axis=0), tf.reduce_max(tf.stack(highs), axis=0)
-        found = []
-        for level in levels:
-            below, above = low, high
-            for _ in range(_BISECTIONS):
-                middle = 0.5 * (below + above)
-                under = tf.add_n([part.distribution(middle) for part in parts]) < level
-                below, above = tf.where(under, middle, below), tf.where(under, above, middle)
-            found.append(0.5 * (below + above))
-        return tf.stack(found)
+
+        def excess(Y: tf.Tensor, level: float) -> tf.Tensor:
+            return tf.add_n([part.distribution(Y) for part in parts]) - level
+
+        find = partial(tfp.math.find_root_chandrupatla, low=low, high=high, max_iterations=_MOST)
+        return tf.stack([find(partial(excess, level=level)).estimated_root for level in levels])
+
+    def samples(
+        self, cache: Cache | None, X: tf.Tensor, num_samples: int, *, full_cov: bool
+    ) -> tf.Tensor:
+        """
+        Draws of f at ``X [n, D]``, ``[num_samples, n, P]``: each of one draw of one component.
+        """
+        all_states = list(self._states(cache))
+        logs = [
+            states.log_weights + tf.cast(share, X.dtype)
+            for states, share in zip(all_states, self._log_shares, strict=True)
+        ]
+        number = tf.random.categorical(tf.concat(logs, axis=0)[None], num_samples)[0]  # [S]
+        found, places, start = [], [], 0
+        for index, states in enumerate(all_states):
+            end = start + int(states.noise.shape[0])
+            own = tf.where((number >= start) & (number < end))[:, 0]
+            chosen = tf.gather(number, own) - start
+            picked = States(
+                *(tf.gather(part, chosen) for part in states[:-1]),
+                tuple(tf.gather(value, chosen) for value in states.values),
+            )
+            found.append(self._samples_of(index, picked, X, full_cov))
+            places.append(own)
+            start = end
+        order = tf.argsort(tf.concat(places, axis=0))
+        return tf.gather(tf.concat(found, axis=0), order)
+
+    def _samples_of(self, number: int, states: States, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
+        """One draw of f for each state of a component ``[S, n, P]``."""
+        mean, cov = self._by_draw(number, states, X, joint=full_cov)
+        noise = tf.random.normal(tf.shape(mean), dtype=mean.dtype)
+        factor = self.variance_factor**0.5
+        if full_cov:
+            amount = linalg.jitter(tf.linalg.diag_part(cov))
+            L = linalg.cholesky(linalg.add_jitter(cov, amount), "the covariance of the samples")
+            drawn = mean + factor * tf.linalg.matmul(L, noise)
+        else:
+            drawn = mean + factor * tf.sqrt(cov)[..., None] * noise
+        transform = self.components[number].transform
+        return drawn if transform is None else transform.inverse(drawn)
 
     def gaussians(self, cache: Cache | None, X: tf.Tensor) -> Iterator[Gaussians]:
         """Predictions of f by the draws of each component, prior mean included."""
@@ -226,7 +261,11 @@ class MixturePosterior(SparsePosterior):
         return mean  # each component has added it in its own units
 
     def predict(
-        self, cache: Cache | None, X: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+        self,
+        cache: Cache | None,
+        X: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
     ) -> MeanAndVariance:
         # variances of draws are calibrated before the variance of their means is added
         return self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
@@ -279,5 +318,7 @@ def _about(
 def _groups(states: States, X: tf.Tensor) -> list[slice]:
     """Slices of draws whose covariances with the predicted rows are in memory together."""
     num_draws, num_rows = states.L.shape[:2]
+    if num_draws is None or not num_rows:
+        return [slice(None)]
     size = max(1, _GROUP_ENTRIES // ((X.shape[0] or _UNKNOWN_ROWS) * num_rows))
     return [slice(i, min(i + size, num_draws)) for i in range(0, num_draws, size)]

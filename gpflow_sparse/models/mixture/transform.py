@@ -21,7 +21,9 @@ class YeoJohnson(tf.Module):
 
     def __init__(self, power: np.ndarray, center: np.ndarray, scale: np.ndarray) -> None:
         super().__init__()
-        self.power, self.center, self.scale = (np.asarray(v, np.float64) for v in (power, center, scale))
+        self.power, self.center, self.scale = (
+            np.asarray(v, np.float64) for v in (power, center, scale)
+        )
 
     @classmethod
     def fit(cls, Y: np.ndarray) -> "YeoJohnson":
