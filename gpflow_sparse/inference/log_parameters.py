@@ -1,6 +1,7 @@
 """Hyperparameters as one vector of logarithms, with the prior density of that vector."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -103,9 +104,11 @@ class LogParameters:
 
 def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool) -> tf.Tensor:
     """Log prior density of the logarithms, or of the unconstrained values, of one parameter."""
-    transform, on = parameter.transform, parameter.prior_on
+    transform: Any = parameter.transform
+    prior: Any = parameter.prior
+    on = parameter.prior_on
     if not positive and (transform is None or on == gpflow.base.PriorOn.UNCONSTRAINED):
-        return tf.reduce_sum(parameter.prior.log_prob(entries))
+        return tf.reduce_sum(prior.log_prob(entries))
     value = tf.exp(entries) if positive else transform.forward(entries)
     # the derivative of the value by the entries
     jacobian = entries if positive else transform.forward_log_det_jacobian(entries, 0)
@@ -114,7 +117,7 @@ def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool
     else:
         given = transform.inverse(value)
         jacobian += transform.inverse_log_det_jacobian(value, 0)
-    return tf.reduce_sum(parameter.prior.log_prob(given)) + tf.reduce_sum(jacobian)
+    return tf.reduce_sum(prior.log_prob(given)) + tf.reduce_sum(jacobian)
 
 
 def _is_positive(parameter: gpflow.Parameter) -> bool:
@@ -135,7 +138,7 @@ def _gaussian_prior(
     Mean ``[k]``, precision ``[k, k]`` and log density at the mean of a prior that is Gaussian in
     the logarithms; None for another prior. It takes no differentiation.
     """
-    prior = parameter.prior
+    prior: Any = parameter.prior
     in_logs = positive and isinstance(parameter.transform, tfp.bijectors.Exp)
     unconstrained = parameter.prior_on == gpflow.base.PriorOn.UNCONSTRAINED
     normal = type(prior) in (tfp.distributions.Normal, ExchangeableNormal)

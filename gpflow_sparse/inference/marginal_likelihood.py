@@ -13,8 +13,8 @@ def log_density(K: tf.Tensor, error: tf.Tensor) -> Any:
     """
     Sum of the log densities of the columns of ``error [..., n, P]`` under ``N(0, K [..., n, n])``.
 
-    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes one inverse of the factor; gradients of the factorization and of the solve
-    would take about twice the operations.
+    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes one inverse of the factor;
+    gradients of the factorization and of the solve would take about twice the operations.
     """
     L = linalg.cholesky(K, "K + s2 I (covariance of the rows)")
     white = linalg.solve_triangular(L, error)  # [..., n, P]

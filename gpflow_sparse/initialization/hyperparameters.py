@@ -6,7 +6,7 @@ Where inputs repeat, every number of rows is one of distinct rows, each with all
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import gpflow
 import numpy as np

@@ -95,7 +95,7 @@ class KernelFunction:
 
         return tf.map_fn(of_one, tuple(values), fn_output_signature=dtype)
 
-    def _owners(self, parameter: gpflow.Parameter) -> list[tuple[dict[str, Any], str]]:
+    def _owners(self, parameter: gpflow.Parameter) -> list[tuple[Any, str]]:
         """Attributes that hold a parameter: the namespaces of their kernels, and their names."""
         kernels = [self._kernel, *(m for m in self._kernel.submodules if isinstance(m, Kernel))]
         found = [(vars(k), name) for k in kernels for name, v in vars(k).items() if v is parameter]

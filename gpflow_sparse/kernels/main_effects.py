@@ -41,8 +41,9 @@ class MainEffects(Kernel):
 
     @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        X = tf.convert_to_tensor(X)
         num_columns = X.shape[-1]
-        size = self._columns_at_once(X, X if X2 is None else X2)
+        size = self._columns_at_once(X, X if X2 is None else tf.convert_to_tensor(X2))
         total: tf.Tensor | float = 0.0
         for start in range(0, num_columns, size):
             pair = [None if A is None else A[..., start : start + size] for A in (X, X2)]

@@ -75,7 +75,7 @@ def noise_parameter() -> gpflow.Parameter:
 def log_normal(median: float, deviation: float) -> gpflow.Parameter:
     """A positive parameter at the median of its prior, which is normal in the logarithm."""
     dtype = gpflow.default_float()
-    start = np.asarray(median, dtype)
+    start: np.ndarray = np.asarray(median, dtype)
     prior = tfp.distributions.Normal(np.log(start), np.asarray(deviation, dtype))
     return _in_logarithms(start, prior)
 
@@ -89,13 +89,13 @@ def _lengthscales(num_columns: int | None, median: float) -> gpflow.Parameter:
     if num_columns == 1:
         return _as_vector(median)
     dtype = gpflow.default_float()
-    start = np.full(num_columns, median, dtype)
+    start: np.ndarray = np.full(num_columns, median, dtype)
     return _in_logarithms(start, ExchangeableNormal(np.log(start), _LEVEL, _COLUMN))
 
 
 def _as_vector(median: float) -> gpflow.Parameter:
     """The lengthscale of the only column, with the prior of a common lengthscale."""
-    start = np.full(1, median, gpflow.default_float())
+    start: np.ndarray = np.full(1, median, gpflow.default_float())
     deviation = np.full(1, _LEVEL, start.dtype)
     return _in_logarithms(start, tfp.distributions.Normal(np.log(start), deviation))
 

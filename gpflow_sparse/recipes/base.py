@@ -95,6 +95,8 @@ class Recipe:
     """The method that is trained beside this one for comparison; empty for none."""
     takes_images: ClassVar[bool] = False
     """Whether a row is an image, and the kernel one of patches."""
+    makes_kernels: ClassVar[bool] = False
+    """Whether the kernels and their starting values are the method's own."""
     is_choice: ClassVar[bool] = False
     """Whether the method is yet to be chosen."""
     is_trained: ClassVar[bool] = True

@@ -42,7 +42,7 @@ def build_model(
             f"{recipe.for_classes} takes them."
         )
     likelihood = likelihood or recipe.likelihood
-    if recipe.takes_images:
+    if recipe.takes_images or recipe.makes_kernels:
         noise_variance = DEFAULT_NOISE
     else:
         kernel = copy.deepcopy(kernel)

@@ -15,6 +15,7 @@ from gpflow_sparse.recipes.methods.dual import Dual
 from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.methods.grief import GRIEF
+from gpflow_sparse.recipes.methods.mixture import Mixture
 from gpflow_sparse.recipes.methods.odvgp import ODVGP
 from gpflow_sparse.recipes.methods.qsgp import QSGP
 from gpflow_sparse.recipes.methods.residual_neighbors import ResidualNeighbors
@@ -33,6 +34,7 @@ _LISTED: tuple[type[Recipe], ...] = (
     SoftKI,
     SolveGP,
     SWSGP,
+    Mixture,
     Exact,
     GRIEF,
     ResidualNeighbors,

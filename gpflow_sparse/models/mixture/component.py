@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
+from scipy.special import logsumexp
 
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.tables import log_normal, noise_parameter
@@ -177,6 +178,12 @@ class GPMixture(RegressionModel):
             )
             for component, share in zip(self.components, self.shares, strict=True)
         ]
+
+    @property
+    def log_evidence(self) -> float:
+        """The log evidence of the outputs, integrated over the hyperparameters; in nats."""
+        each = np.array([_or_nan(component.log_evidence) for component in self.components])
+        return float(logsumexp(each, b=self.shares))
 
     @public_method("the log evidence")
     def elbo(self) -> tf.Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -14,9 +15,11 @@ from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.component import Component, States
+from gpflow_sparse.models.mixture.paths import ComponentPaths, MixturePaths
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Sampler
 from gpflow_sparse.validation.public_methods import public_method
 
 # Largest number of steps of the search for a quantile, and standard deviations from the outermost
@@ -175,10 +178,7 @@ class MixturePosterior(SparsePosterior):
             end = start + int(states.noise.shape[0])
             own = tf.where((number >= start) & (number < end))[:, 0]
             chosen = tf.gather(number, own) - start
-            picked = States(
-                *(tf.gather(part, chosen) for part in states[:-1]),
-                tuple(tf.gather(value, chosen) for value in states.values),
-            )
+            picked = tf.nest.map_structure(partial(tf.gather, indices=chosen), states)
             found.append(self._samples_of(index, picked, X, full_cov))
             places.append(own)
             start = end
@@ -212,6 +212,39 @@ class MixturePosterior(SparsePosterior):
                 noise_factor * states.noise[:, None, None],
                 self.components[number].transform,
             )
+
+    def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
+        all_states = list(self._states(None))
+        logs = [s.log_weights + w for s, w in zip(all_states, self._log_shares, strict=True)]
+        counts = [len(log) for log in logs]
+        owner = np.repeat(np.arange(len(counts)), counts)
+        weights = np.exp(np.concatenate([log.numpy() for log in logs]).astype(np.float64))
+        size = sampler.num_samples
+        chosen, places = np.unique(
+            sampler.generator.choice(len(owner), size, p=weights / weights.sum()),
+            return_inverse=True,
+        )
+        first = np.cumsum([0, *counts])
+        functions = [
+            self._draw_function(k, all_states[k], i - first[k], sampler._replace(num_samples=n))
+            for k, i, n in zip(owner[chosen], chosen, np.bincount(places), strict=True)
+        ]
+        order = np.argsort(np.argsort(places, kind="stable"))  # of the functions as they are drawn
+        # a prior mean is added in the units of a component
+        return FunctionDraws([MixturePaths(functions, order)], None, self.input_dim)
+
+    def _draw_function(
+        self, number: int, states: States, draw: int, sampler: Sampler
+    ) -> ComponentPaths:
+        """Functions given one draw of the hyperparameters of one component."""
+        component, rows = self.components[number], self.rows[number]
+        kernel = gpflow.utilities.deepcopy(component.kernel)
+        for parameter, values in zip(kernel.trainable_parameters, states.values, strict=True):
+            parameter.assign(values[draw])
+        noises = rows.noises(states.noise[draw]) + tf.zeros_like(rows.X[:, 0])
+        given = rows.X, rows.Y, noises
+        mean = self.mean_function
+        return ComponentPaths(kernel, given, states.L[draw], component.transform, mean, sampler)
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         return self.moments(cache, X, with_noise=False)
@@ -282,7 +315,8 @@ class MixturePosterior(SparsePosterior):
         for component in self.components:
             fixed = start + _FIXED_PARTS
             end = fixed + len(component.kernel.trainable_parameters)
-            yield States(*cache[start:fixed], tuple(cache[fixed:end]))
+            log_weights, noise, L, weights = cache[start:fixed]
+            yield States(log_weights, noise, L, weights, tuple(cache[fixed:end]))
             start = end
 
     def _tensors(self) -> Sequence[tf.Tensor]:
@@ -318,7 +352,7 @@ def _about(
 def _groups(states: States, X: tf.Tensor) -> list[slice]:
     """Slices of draws whose covariances with the predicted rows are in memory together."""
     num_draws, num_rows = states.L.shape[:2]
-    if num_draws is None or not num_rows:
+    if not num_draws:  # no draw of the component was sampled, or their number is not known
         return [slice(None)]
     size = max(1, _GROUP_ENTRIES // ((X.shape[0] or _UNKNOWN_ROWS) * num_rows))
     return [slice(i, min(i + size, num_draws)) for i in range(0, num_draws, size)]

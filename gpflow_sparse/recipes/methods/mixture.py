@@ -1,0 +1,82 @@
+"""Mixtures of exact GPs on small tables."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes.base import Recipe, option
+
+MAX_ROWS = 5000
+"""Rows of the largest mixture: a component takes some 100 evaluations of N^3 operations."""
+# Profiles, whether each column has a lengthscale, and transforms of the outputs: in the order in
+# which they are taken where the time is short.
+_COMPONENTS = (
+    ("Matern32", False, "none"),
+    ("Matern32", True, "none"),
+    ("Matern52", False, "none"),
+    ("Matern52", True, "none"),
+    ("Matern32", False, "yeo-johnson"),
+    ("Matern32", True, "yeo-johnson"),
+    ("Matern12", False, "none"),
+    ("Matern12", True, "none"),
+)
+
+
+@dataclass(frozen=True)
+class Mixture(Recipe):
+    """Options of :class:`gpflow_sparse.models.GPMixture`."""
+
+    name = "mixture"
+    title = "GP mixture"
+    idea = "exact GPs of eight kernels, integrated over their hyperparameters; at most 5,000 rows"
+    for_classes = "solvegp"
+    by_minibatches = False
+    makes_kernels = True
+
+    num_components: int = option(
+        len(_COMPONENTS),
+        "Kernels that are averaged: Matern 3/2, 5/2 and 1/2 with one lengthscale and with one of "
+        "each column, 3/2 also on transformed outputs.",
+        between=(1, len(_COMPONENTS)),
+    )
+    num_draws: int = option(32, "Draws of the hyperparameters of each kernel.", least=1)
+
+    @classmethod
+    def suits(cls, task: Any) -> str:
+        if task.is_long:
+            return f"it is tried on at most {task.few_rows} rows"
+        if task.kernel is not None or {"kernel", "ard"} & set(task.options):
+            return "its kernels are its own, and one was given"
+        return ""
+
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        import gpflow
+
+        num_rows, num_columns = data[0].shape
+        if num_rows > MAX_ROWS:
+            raise ValueError(
+                f"method mixture takes at most {MAX_ROWS} rows, got {num_rows}; take auto."
+            )
+        chosen = _COMPONENTS[: self.num_components]
+        kernels = [
+            gs.kernels.table_kernel(getattr(gpflow.kernels, profile), num_columns, ard=ard)
+            for profile, ard, _ in chosen
+        ]
+        data = tuple(map(gpflow.utilities.to_default_float, data))
+        options = {"transforms": [transform for *_, transform in chosen], **given}
+        options = {"num_draws": self.num_draws, "seed": self.seed, **options}
+        return gs.models.GPMixture(data, [kernel] if kernel is not None else kernels, **options)
+
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        start = time.perf_counter()
+        model.integrate(seconds=None if until == math.inf else until - start)
+        seconds = np.array([time.perf_counter() - start])
+        return gs.training.History(np.array([-model.log_evidence]), seconds, False)
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        """Twice the factors of all draws, which take 2^27 at most."""
+        return 2 * min(self.num_components * self.num_draws * num_rows**2, 2**27)
