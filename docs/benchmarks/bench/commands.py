@@ -242,6 +242,29 @@ def images(data: str, minutes: float | None, splits: str, output: Path, device: 
         )
 
 
+@bench.command("small-tables")
+@click.option("--datasets", default="", show_default="all", help="Which, with commas.")
+@click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
+@click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
+@click.option(
+    "--output",
+    type=HomePath(file_okay=False),
+    default=Path("benchmarks-small-tables"),
+    help="Folder of results.",
+)
+def small_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
+    """Compare the automatic choice with other models on all splits of twelve small tables.
+
+    Finished rows are kept, and the same command resumes after the last one.
+    """
+    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
+        from bench import small_tables
+
+        chosen = _split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits")
+        small_tables.run(output, *chosen)
+        click.echo(f"results in {output / 'small_tables.md'} and .jsonl", err=True)
+
+
 def _run_paper(run: Any, minutes: float) -> None:
     """Run tasks of a ``PaperRun`` within so many minutes, and print the table."""
     from bench.papers import harness, tables
