@@ -13,8 +13,9 @@ from scipy import stats
 import gpflow_sparse as gs
 from bench.peers import sklearn_kernel
 from gpflow_sparse.data import metrics
-from gpflow_sparse.estimators import SparseGPRegressor
+from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import evaluate
+from gpflow_sparse.recipes.task import Task
 
 DATASETS = (
     *("challenger", "fertility", "concreteslump", "autos", "servo", "breastcancer", "machine"),
@@ -70,8 +71,7 @@ def of_estimator(method: str) -> Callable[[Any], Scores]:
     """A method of this package, with a minute."""
 
     def score(data: Any) -> Scores:
-        X, Y = data.train
-        model = SparseGPRegressor(method=method, time_budget=60.0).fit(X, Y).model_
+        _, model = fit_task(Task(data.standardized()), method, 60.0)
         scores, _ = evaluate(model, model.standardizer, *data.test)
         scale = float(model.standardizer.y_scale.numpy()[0])
         names = scores["nlpd_standardized"], scores["rmse_standardized"], scores["crps"] / scale
@@ -189,8 +189,8 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "",
         "Written by `python docs/benchmarks/run.py small-tables`; not edited by hand.",
         "",
-        f"{len(complete)} published splits of {len({k[0] for k in complete})} regression sets of 21 "
-        "to 960 training rows. Scores are those of standardized outputs, averaged over splits; "
+        f"{len(complete)} published splits of {len({k[0] for k in complete})} regression sets of "
+        "21 to 960 training rows. Scores are those of standardized outputs, averaged over splits; "
         "*pooled* over all test rows. *auto* is the automatic choice with a minute, a mixture of "
         "exact GPs; *exact* is what it was before, one exact GP. *scikit-learn GP* has a Matern "
         "5/2 kernel by maximum likelihood. Trees have the variance of their cross-validated "
