@@ -170,7 +170,7 @@ def _calibration(
     X, Y = pairs
     rows = standardizer.transform_inputs(X)
     if getattr(model, "has_quantiles", False):
-        return _by_quantiles(model, standardizer, (rows, Y), chunk_size)
+        return _by_quantiles(model, standardizer, (rows, Y))
     by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
     if by_formula:
         pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
@@ -200,15 +200,13 @@ def _by_quantiles(
     model: Any,
     standardizer: Standardizer,
     pairs: tuple[np.ndarray, np.ndarray],
-    chunk_size: int,
 ) -> tuple[float, np.ndarray]:
     """:func:`_calibration` for a predictor of quantiles; the CRPS from 100 of them."""
     rows, Y = pairs
     pit = np.empty(Y.shape)
     outputs, scores = standardizer.transform_outputs(Y), []
     levels = (np.arange(_FEWER_LEVELS) + 0.5) / _FEWER_LEVELS
-    for start in range(0, len(Y), chunk_size):
-        part = slice(start, start + chunk_size)
+    for part in blocks(len(Y)):
         X = tf.convert_to_tensor(rows[part], gpflow.default_float())
         Z = tf.convert_to_tensor(outputs[part], gpflow.default_float())
         pit[part] = model.predict_distribution((X, Z)).numpy()

@@ -22,8 +22,8 @@ from gpflow_sparse.models.training_data import columns
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
-# Entries of the factors of all draws together: 1 GiB of float64.
-_MAX_ENTRIES = 2**27
+# Entries of the factors of all draws together: 512 MiB of float64.
+_MAX_ENTRIES = 2**26
 TRANSFORMS = ("none", "yeo-johnson")
 # Deviation of the logarithm of a noise variance a priori, where its median is given.
 _NOISE_DEVIATION = 1.5
@@ -98,7 +98,7 @@ class GPMixture(RegressionModel):
         :param mean_function: added to the prior mean; zero by default. It is not integrated, and
             acts on the transformed outputs.
         :param num_draws: draws of the hyperparameters of each component, at most: factors of all
-            draws take 1 GiB at most.
+            draws take 512 MiB at most.
         :param seed: of the draws.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """

@@ -61,10 +61,11 @@ class Gaussians(NamedTuple):
         return tf.reduce_sum(each, axis=2) + self.log_weights[:, None]
 
     def distribution(self, Y: tf.Tensor) -> tf.Tensor:
-        """Weighted sum of the distribution functions of each output ``[n, P]``."""
+        """Weighted sum of the distribution functions at outputs ``[L, n, P]``."""
         Y = Y if self.transform is None else self.transform.forward(Y)
-        z = (Y - self.mean) / tf.sqrt(self.var + self.noise)
-        return tf.tensordot(tf.exp(self.log_weights), 0.5 * tf.math.erfc(-z / np.sqrt(2.0)), 1)
+        z = (Y[:, None] - self.mean) / tf.sqrt(self.var + self.noise)  # [L, S, n, P]
+        below = 0.5 * tf.math.erfc(-z / np.sqrt(2.0))
+        return tf.einsum("s,lsnp->lnp", tf.exp(self.log_weights), below)
 
     def reach(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Values ``[n, P]`` below and above which each output is with probability near 0."""
@@ -133,7 +134,7 @@ class MixturePosterior(SparsePosterior):
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
         X, Y = data
-        return tf.add_n([part.distribution(Y) for part in self.gaussians(self.cache, X)])
+        return tf.add_n([part.distribution(Y[None])[0] for part in self.gaussians(self.cache, X)])
 
     def moments(self, cache: Cache | None, X: tf.Tensor, *, with_noise: bool) -> MeanAndVariance:
         """Mean and variance of f or of new observations at ``X [n, D]``, ``[n, P]`` each."""
@@ -155,11 +156,14 @@ class MixturePosterior(SparsePosterior):
         lows, highs = zip(*(part.reach() for part in parts), strict=True)
         low, high = tf.reduce_min(tf.stack(lows), axis=0), tf.reduce_max(tf.stack(highs), axis=0)
 
-        def excess(Y: tf.Tensor, level: float) -> tf.Tensor:
-            return tf.add_n([part.distribution(Y) for part in parts]) - level
-
-        find = partial(tfp.math.find_root_chandrupatla, low=low, high=high, max_iterations=_MOST)
-        return tf.stack([find(partial(excess, level=level)).estimated_root for level in levels])
+        wanted = tf.reshape(tf.constant(levels, X.dtype), [-1, 1, 1])  # [L, 1, 1]
+        found = tfp.math.find_root_chandrupatla(
+            lambda Y: tf.add_n([part.distribution(Y) for part in parts]) - wanted,
+            low=low + tf.zeros_like(wanted),
+            high=high + tf.zeros_like(wanted),
+            max_iterations=_MOST,
+        )
+        return found.estimated_root
 
     def samples(
         self, cache: Cache | None, X: tf.Tensor, num_samples: int, *, full_cov: bool

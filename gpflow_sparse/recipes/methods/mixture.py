@@ -78,5 +78,5 @@ class Mixture(Recipe):
         return gs.training.History(np.array([-model.log_evidence]), seconds, False)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Twice the factors of all draws, which take 2^27 at most."""
-        return 2 * min(self.num_components * self.num_draws * num_rows**2, 2**27)
+        """Twice the factors of all draws, which take 2^26 at most."""
+        return 2 * min(self.num_components * self.num_draws * num_rows**2, 2**26)
