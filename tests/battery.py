@@ -32,6 +32,7 @@ from gpflow_sparse.models import (
     DualGPR,
     DualOptions,
     GPLayer,
+    GPMixture,
     NearestNeighborGP,
     ResidualNeighborGP,
     SoftKI,
@@ -227,6 +228,13 @@ def softki(P=1, filled=False, **options) -> Callable[..., Any]:
         return settle(model)
 
     return build
+
+
+def mixture(P=1) -> Callable[..., Any]:
+    """A builder of a mixture of one exact GP, which holds its data."""
+    return lambda: GPMixture(
+        (inputs(), reals(P)()), [matern()], noise_variance=0.2, mean_function=linear(P)
+    )
 
 
 def nearest(H, P=1) -> Callable[..., Any]:
@@ -567,6 +575,7 @@ REGRESSIONS = {
     "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
     "grief_original": Member(grief(reweighted="original", P=2), reals(2), xla=1e-4),
+    "mixture": Member(mixture(P=2), reals(2)),
     "gpnn": Member(nearest(5, P=2), reals(2)),
     "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),

@@ -78,5 +78,6 @@ class Mixture(Recipe):
         return gs.training.History(np.array([-model.log_evidence]), seconds, False)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Twice the factors of all draws, which take 2^26 at most."""
-        return 2 * min(self.num_components * self.num_draws * num_rows**2, 2**26)
+        """Twice the factors of all draws, at most 2^26 and one of each component; ten matrices."""
+        one_each = self.num_components * num_rows**2
+        return 2 * max(one_each, min(self.num_draws * one_each, 2**26)) + 10 * num_rows**2
