@@ -25,8 +25,8 @@ class LogParameters:
         self.parameters = tuple(parameters)
         self._shapes = [tuple(parameter.shape) for parameter in parameters]
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        with tf.init_scope():  # values decide, also inside of tf.function
-            self._positive = [_is_positive(parameter) for parameter in parameters]
+        self._positive = [is_positive(parameter) for parameter in parameters]
+        with tf.init_scope():  # their values are constants, also inside of tf.function
             self._gaussian = [
                 _gaussian_prior(*pair) for pair in zip(parameters, self._positive, strict=True)
             ]
@@ -61,6 +61,21 @@ class LogParameters:
                 part = parameter.transform.forward(part)
             found.append(part)
         return found
+
+    def gradient(self, gradients: Sequence[tf.Tensor]) -> Array:
+        """
+        The gradient ``[p]`` by the vector at the present values, from gradients by the
+        unconstrained variables.
+        """
+        slopes = []
+        for number, found in enumerate(gradients):
+            parameter: Any = self.parameters[number]
+            slope = tf.convert_to_tensor(found)
+            if self._positive[number]:  # dx / dlog y = y dx / dy
+                x = tf.convert_to_tensor(parameter.unconstrained_variable)
+                slope *= parameter * tf.exp(-parameter.transform.forward_log_det_jacobian(x, 0))
+            slopes.append(np.ravel(slope.numpy()).astype(np.float64))
+        return np.concatenate(slopes)
 
     def log_prior(self, vector: Array) -> tuple[float, Array]:
         """
@@ -120,14 +135,15 @@ def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool
     return tf.reduce_sum(prior.log_prob(given)) + tf.reduce_sum(jacobian)
 
 
-def _is_positive(parameter: gpflow.Parameter) -> bool:
+def is_positive(parameter: gpflow.Parameter) -> bool:
     """Whether a parameter takes all values above a bound near zero, and no others."""
     if parameter.transform is None:
         return False
-    low, high = (
-        parameter.transform.forward(tf.constant(end, parameter.dtype)).numpy()
-        for end in (-50.0, 50.0)
-    )
+    with tf.init_scope():  # values decide, also inside of tf.function
+        low, high = (
+            parameter.transform.forward(tf.constant(end, parameter.dtype)).numpy()
+            for end in (-50.0, 50.0)
+        )
     return bool(np.all(low >= 0.0) and np.all(low < 1e-3) and np.all(high > 40.0))
 
 

@@ -41,8 +41,8 @@ class Hyperparameters(NamedTuple):
     noise_variance: float
     seconds: float = 0.0
     """Time of the fit."""
-    log_posterior: float = float("nan")
-    """Log density of outputs and parameters, of a fit to all rows."""
+    log_evidence: float = float("nan")
+    """Log evidence of the outputs, of a fit to all rows."""
 
 
 class _Trial(NamedTuple):
@@ -58,7 +58,7 @@ class _Trial(NamedTuple):
     draw: int = 0
     """Which subsets; trials of one seed are compared on the same held-out rows."""
     all_rows: bool = False
-    """Whether an exact GP of all rows is fitted, and judged by its posterior density."""
+    """Whether an exact GP of all rows is fitted, and judged by its evidence."""
 
 
 class InitialHyperparameters:
@@ -71,11 +71,11 @@ class InitialHyperparameters:
     this way. No fit is made twice.
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
-    and with a common one; the fit with the higher posterior density is the start.
+    and with a common one; the fit with the higher evidence is the start.
 
     Where inputs repeat, all of this is done with distinct rows, each of which has all of its
     outputs. If each occurs twice or more on average, and a random subset may have all of them, the
-    start is fitted to all, and kernels are compared by their posterior density: so few held-out
+    start is fitted to all, and kernels are compared by their evidence: so few held-out
     places cannot tell kernels apart.
     """
 
@@ -176,22 +176,22 @@ class InitialHyperparameters:
         """:raises ValueError: if the fit fails."""
         kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed + trial.draw
         begin = time.perf_counter()
-        log_posterior = float("nan")
+        log_evidence = float("nan")
         if trial.all_rows:
-            noise_variance, log_posterior = initialization.posterior_mode(*rows, kernel)
+            noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel)
         elif trial.num_rows is None:
             noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed)
         else:
             noise_variance = initialization.subset_hyperparameters(
                 *rows, kernel, num_rows=trial.num_rows, seed=seed
             )
-        return Hyperparameters(kernel, noise_variance, time.perf_counter() - begin, log_posterior)
+        return Hyperparameters(kernel, noise_variance, time.perf_counter() - begin, log_evidence)
 
     def _score_once(self, trial: _Trial) -> float:
         """Log density of held-out rows given their nearest rows; of all rows see the trial."""
-        kernel, noise_variance, _, log_posterior = self._fit(trial)
+        kernel, noise_variance, _, log_evidence = self._fit(trial)
         if trial.all_rows:
-            return log_posterior
+            return log_evidence
         return initialization.neighbor_log_density(
             *self._dataset.train, kernel, noise_variance, num_held_out=_HELD_OUT, seed=trial.seed
         )

@@ -13,6 +13,7 @@ from gpflow_sparse.initialization import (
     posterior_mode,
     subset_hyperparameters,
 )
+from tests.oracles.mixture import laplace
 
 SCALES = np.array([0.06, 0.12])
 
@@ -62,7 +63,8 @@ def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets(repeated):
         model.likelihood = models[0].likelihood
     starts = zip(models[0].trainable_parameters, (start, 1.0, 0.1), strict=True)
     for parameter, value in starts:
-        parameter.prior = tfp.distributions.LogNormal(np.log(value), np.float64(1.0))
+        # times the value, the density of the logarithm: normal around that of the start
+        parameter.prior = tfp.distributions.LogNormal(np.log(value) + 1.0, np.float64(1.0))
     gpflow.optimizers.Scipy().minimize(
         lambda: (
             -sum(m.maximum_log_likelihood_objective() for m in models)
@@ -71,9 +73,9 @@ def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets(repeated):
         models[0].trainable_variables,
         tf_fun_args={"autograph": False},
     )
-    np.testing.assert_allclose(kernel.lengthscales, reference.lengthscales, rtol=1e-3)
-    np.testing.assert_allclose(kernel.variance, reference.variance, rtol=1e-3)
-    np.testing.assert_allclose(noise_variance, models[0].likelihood.variance, rtol=1e-3)
+    np.testing.assert_allclose(kernel.lengthscales, reference.lengthscales, rtol=3e-3)
+    np.testing.assert_allclose(kernel.variance, reference.variance, rtol=3e-3)
+    np.testing.assert_allclose(noise_variance, models[0].likelihood.variance, rtol=3e-3)
 
 
 def test_the_score_is_the_density_of_held_out_rows_given_their_neighbors():
@@ -121,25 +123,28 @@ def test_two_outputs_and_few_rows_are_fitted_too():
     np.testing.assert_array_equal(np.isfinite(kernel.lengthscales.numpy()), True)
 
 
-def test_the_posterior_mode_has_the_density_of_rows_and_parameters():
-    """Log-normal priors are one e-fold wide around the start."""
+def log_joint(X, Y, start, mean=0.0):
+    """Log density of outputs and of the logarithms of lengthscales, variance and noise variance."""
+
+    def density(logs):
+        kernel = gpflow.kernels.Matern52(np.exp(logs[2]), np.exp(logs[:2]))
+        prior = stats.norm.logpdf(logs, np.log([*start, 1.0, 0.1])).sum()
+        return log_density(kernel, np.exp(logs[3]), X, Y - mean) + prior
+
+    return density
+
+
+def test_the_posterior_mode_has_the_evidence_by_laplace():
+    """Priors of logarithms are normal around the start, with deviation 1."""
     X, Y = draw(40)
     start = np.array([0.3, 0.5])
     kernel = gpflow.kernels.Matern52(lengthscales=start)
-    noise, density = posterior_mode(X, Y, kernel)
-    K = kernel(X).numpy() + noise * np.eye(40)
-    expected = stats.multivariate_normal.logpdf(Y[:, 0], cov=K)
-    for value, center in ((kernel.lengthscales, start), (kernel.variance, 1.0), (noise, 0.1)):
-        expected += np.sum(stats.lognorm.logpdf(np.asarray(value), 1.0, scale=center))
-    np.testing.assert_allclose(density, expected, rtol=1e-6)
-    for factor in (0.9, 1.1):
-        other = gpflow.kernels.Matern52(lengthscales=kernel.lengthscales.numpy() * factor)
-        other.variance.assign(kernel.variance)
-        away = stats.multivariate_normal.logpdf(Y[:, 0], cov=other(X).numpy() + noise * np.eye(40))
-        away += np.sum(stats.lognorm.logpdf(other.lengthscales.numpy(), 1.0, scale=start))
-        here = stats.multivariate_normal.logpdf(Y[:, 0], cov=K)
-        here += np.sum(stats.lognorm.logpdf(kernel.lengthscales.numpy(), 1.0, scale=start))
-        assert away < here
+    noise, evidence = posterior_mode(X, Y, kernel)
+    mode = np.log([*kernel.lengthscales.numpy(), kernel.variance.numpy(), noise])
+    joint = log_joint(X, Y, start)
+    np.testing.assert_allclose(evidence, laplace(joint, mode, 0.3, np.ones(4))[1], atol=1e-3)
+    for direction in (*np.eye(4), *-np.eye(4)):
+        assert joint(mode + 0.02 * direction) < joint(mode)
 
 
 def draw_repeated(num_places=30, seed=0):
@@ -173,11 +178,10 @@ def test_the_density_of_repeated_rows_is_that_of_all_their_outputs():
     kernel = gpflow.kernels.Matern52(lengthscales=start)
     mean_function = gpflow.functions.Constant([50.0])
     gpflow.set_trainable(mean_function, False)
-    noise, density = posterior_mode(X, Y, kernel, mean_function=mean_function, max_iterations=5)
-    expected = log_density(kernel, noise, X, Y - mean_function.c.numpy())
-    for value, center in ((kernel.lengthscales, start), (kernel.variance, 1.0), (noise, 0.1)):
-        expected += np.sum(stats.lognorm.logpdf(np.asarray(value), 1.0, scale=center))
-    np.testing.assert_allclose(density, expected, rtol=1e-8)
+    noise, evidence = posterior_mode(X, Y, kernel, mean_function=mean_function, max_iterations=5)
+    mode = np.log([*kernel.lengthscales.numpy(), kernel.variance.numpy(), noise])
+    expected = laplace(log_joint(X, Y, start, 50.0), mode, 0.3, np.ones(4))[1]
+    np.testing.assert_allclose(evidence, expected, atol=0.02)
 
 
 def test_held_out_rows_are_predicted_from_distinct_neighbors_with_all_their_outputs():
