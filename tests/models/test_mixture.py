@@ -283,9 +283,24 @@ def test_a_transform_of_power_one_changes_nothing():
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("power", [0.0, 0.3])
+def test_shares_are_prior_shares_times_a_power_of_the_evidence(power):
+    kernels = [scaled(), scaled(2.0), scaled(0.5, 5.0)]
+    options = {"shares": [1.0, 2.0, 3.0], "evidence_power": power, "num_draws": 2}
+    model = GPMixture(rows(), kernels, **options).integrate()
+    evidence = np.array([summary.log_evidence for summary in model.describe()])
+    expected = np.array([1.0, 2.0, 3.0]) * np.exp(power * (evidence - evidence[0]))
+    np.testing.assert_allclose(model.shares, expected / expected.sum(), rtol=1e-9)
+    model.prior_shares, before = np.array([1.0, 2.0, 1e-9]), model.predict_f(NEW[0])[0]
+    model.integrate()  # the third is now left out
+    assert len(model.components) == 2
+    assert np.abs(model.predict_f(NEW[0])[0] - before).max() > 1e-6
+
+
 @pytest.mark.parametrize(("seconds", "count"), [(None, 3), (1e-9, 1)])
 def test_components_that_do_not_fit_into_the_time_are_left_out(seconds, count):
-    model = GPMixture(rows(), [scaled(), scaled(2.0), scaled(3.0)], num_draws=2)
+    options = {"num_draws": 2, "evidence_power": 0.0}
+    model = GPMixture(rows(), [scaled(), scaled(2.0), scaled(3.0)], **options)
     assert len(model.integrate(seconds=seconds).describe()) == count
     np.testing.assert_allclose(model.shares, np.full(count, 1.0 / count))
 
@@ -306,6 +321,7 @@ def test_unusable_arguments_are_refused():
         "must not share parameters": {"kernels": [kernel, kernel]},
         "transforms must be": {"kernels": [kernel], "transforms": ["log"]},
         "shares must be 1 positive": {"kernels": [kernel], "shares": [0.0]},
+        "evidence_power must be": {"kernels": [kernel], "evidence_power": 2.0},
         "num_draws must be": {"kernels": [kernel], "num_draws": 0},
     }.items():
         with pytest.raises(ValueError, match=words):

@@ -24,6 +24,8 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of the factors of all draws together: 512 MiB of float64.
 _MAX_ENTRIES = 2**26
+# Components with a smaller share are left out of predictions.
+_NEGLIGIBLE = 1e-3
 TRANSFORMS = ("none", "yeo-johnson")
 # Deviation of the logarithm of a noise variance a priori, where its median is given.
 _NOISE_DEVIATION = 1.5
@@ -56,9 +58,13 @@ class GPMixture(RegressionModel):
     and perhaps a transform of the outputs. :meth:`integrate` finds the mode of the logarithms of
     its hyperparameters, approximates their posterior by a Gaussian (Laplace's method), draws from
     it, and weighs the draws by importance sampling. Predictions are averages over all draws of all
-    components, with equal shares of the components by default: on small tables shares by evidence
-    or by leave-one-out densities were no better. Intervals so include that hyperparameters and
-    kernel are not known, which one mode ignores.
+    components. Intervals so include that hyperparameters and kernel are not known, which one mode
+    ignores.
+
+    The share of a component is proportional to its prior share times ``evidence^evidence_power``.
+    The power 1 of Bayes' rule is too certain where no kernel is right: on small tables equal shares
+    predict better. A power of 0.1 leaves shares nearly equal among kernels whose log evidences
+    differ by some nats, and leaves out a kernel that is worse by a hundred.
 
     Before :meth:`integrate` every component has one draw, the present values of its parameters; a
     mixture of one kernel is then ``gpflow.models.GPR``. Training by an optimizer moves these
@@ -82,6 +88,7 @@ class GPMixture(RegressionModel):
         noise_variance: Any = None,
         transforms: Sequence[str] | None = None,
         shares: Sequence[float] | None = None,
+        evidence_power: float = 0.1,
         mean_function: MeanFunction | None = None,
         num_draws: int = 32,
         seed: int = 0,
@@ -94,7 +101,8 @@ class GPMixture(RegressionModel):
         :param noise_variance: median of the log-normal prior of each component's noise variance,
             and its start; None for 0.1 of the variance of standardized outputs.
         :param transforms: "none" or "yeo-johnson" for each component; None for "none".
-        :param shares: positive weights of the components; None for equal ones.
+        :param shares: positive prior weights of the components; None for equal ones.
+        :param evidence_power: from 0, for shares that stay as they are, to 1.
         :param mean_function: added to the prior mean; zero by default. It is not integrated, and
             acts on the transformed outputs.
         :param num_draws: draws of the hyperparameters of each component, at most: factors of all
@@ -119,7 +127,9 @@ class GPMixture(RegressionModel):
             Component(kernel, noise, None if name == "none" else fitted)
             for kernel, noise, name in zip(kernels, noises, names, strict=True)
         ]
-        self.shares = _require_shares(shares, len(kernels))
+        self.prior_shares = _require_shares(shares, len(kernels))
+        self.shares = self.prior_shares
+        self.evidence_power = _require_power(evidence_power)
         self.num_draws = checks.require_count(num_draws, "num_draws")
         self.seed = checks.require_seed(seed)
         self._require_parts(self.input_dim)
@@ -130,7 +140,10 @@ class GPMixture(RegressionModel):
         """
         Integrate every component over its hyperparameters, from the present values.
 
-        :param seconds: time after which no component is begun; the rest are removed. None for all.
+        Components that are not begun in the time, or whose share is below a thousandth, are
+        removed.
+
+        :param seconds: time after which no component is begun; None for all.
         :param report: called with a line of progress.
         :return: the model itself.
         :raises ValueError: for a trainable parameter without a prior, data on which the density of
@@ -159,9 +172,22 @@ class GPMixture(RegressionModel):
                 done, spent = number + 1, time.perf_counter() - start
                 longest = max(longest, spent)
                 report(f"component {done} of {len(self.components)}: {spent:.1f} s")
-        self.components = list(self.components)[:done]
-        self.shares = self.shares[:done] / self.shares[:done].sum()
+        self._share_by_evidence(list(self.components)[:done])
         return self
+
+    def _share_by_evidence(self, components: list[Component]) -> None:
+        """Shares of these components, of which those with negligible shares are removed."""
+        prior = self.prior_shares[: len(components)]
+        logs = np.log(prior)
+        if all(component.log_evidence is not None for component in components):
+            logs += self.evidence_power * np.array([c.log_evidence for c in components])
+        shares = np.exp(logs - logsumexp(logs))
+        kept = np.flatnonzero(shares > _NEGLIGIBLE)
+        self.components = [components[number] for number in kept]
+        first = self.components[0]  # the model's own kernel and noise
+        self.kernel, self.likelihood.variance = first.kernel, first.noise_variance
+        self.prior_shares = prior[kept] / prior[kept].sum()
+        self.shares = shares[kept] / shares[kept].sum()
 
     def describe(self) -> list[ComponentSummary]:
         """The components, with the evidence and the quality of their draws."""
@@ -355,6 +381,13 @@ def _require_shares(shares: Any, number: int) -> np.ndarray:
     if given.shape != (number,) or not np.all((given > 0.0) & np.isfinite(given)):
         raise ValueError(f"shares must be {number} positive numbers, got {shares!r}.")
     return given / given.sum()
+
+
+def _require_power(value: Any) -> float:
+    """:raises ValueError: unless it is from 0 to 1."""
+    if not (checks.is_number(value) and 0.0 <= value <= 1.0):
+        raise ValueError(f"evidence_power must be from 0 to 1, got {value!r}.")
+    return float(value)
 
 
 def _require_levels(levels: Any) -> list[float]:
