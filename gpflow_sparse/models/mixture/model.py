@@ -209,7 +209,7 @@ class GPMixture(RegressionModel):
     def log_evidence(self) -> float:
         """The log evidence of the outputs, integrated over the hyperparameters; in nats."""
         each = np.array([_or_nan(component.log_evidence) for component in self.components])
-        return float(logsumexp(each, b=self.shares))
+        return float(logsumexp(each, b=self.prior_shares))
 
     @public_method("the log evidence")
     def elbo(self) -> tf.Tensor:
