@@ -32,6 +32,22 @@ class LogParameters:
         """p, the number of entries."""
         return int(self._ends[-1])
 
+    def by_unconstrained(self) -> list[Array]:
+        """
+        Derivatives of the unconstrained values of each parameter by its entries in the vector, at
+        the present values; for transforms that act on each value by itself.
+        """
+        found = []
+        for parameter, positive in zip(self.parameters, self._positive, strict=True):
+            if not positive:
+                found.append(np.ones(tuple(parameter.shape)))
+                continue
+            with tf.GradientTape() as tape:
+                value = parameter.transform.forward(parameter.unconstrained_variable)
+            slope = tape.gradient(value, parameter.unconstrained_variable)
+            found.append(np.asarray(value / slope, np.float64))
+        return found
+
     def get(self) -> Array:
         """The present values of the parameters, as a vector of float64."""
         parts = [
