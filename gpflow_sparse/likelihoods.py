@@ -254,8 +254,9 @@ class OneVersusRest(likelihoods.Likelihood):
 
     The log density of a label y given f is ``sum_c log sigmoid(s_c f_c)`` with ``s_c = 1`` for
     ``c = y`` and -1 for others: C binary observations, so that it is concave in f, and its
-    expectations are C one-dimensional ones, by :class:`TrapezoidQuadrature`. Predicted probabilities
-    are the expected sigmoids, normalized: ``P(y = c) = E sigmoid(f_c) / sum_k E sigmoid(f_k)``.
+    expectations are C one-dimensional ones, by :class:`TrapezoidQuadrature`. Predicted
+    probabilities are the expected sigmoids, normalized: ``P(y = c) = E sigmoid(f_c) / sum_k E
+    sigmoid(f_k)``.
 
     :param num_classes: C, at least 2; labels are 0, 1, ..., C - 1.
     """

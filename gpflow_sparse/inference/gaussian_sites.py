@@ -10,10 +10,10 @@ I + S K S = L L^T``, of which all eigenvalues are at least 1,
     alpha = c - S B^-1 S K c,    c = b - Lambda mu,
     V     = K - K S B^-1 S K.
 
-The bound ``sum_n E_q[log p(y_n | f_n)] - KL[q || p]`` is largest where ``lambda_n = -2 dE_n / dV_nn``
-and ``alpha_n = dE_n / dm_n`` (Opper and Archambeau, "The Variational Gaussian Approximation
-Revisited", 2009). A step of natural gradients of length r moves the sites by the fraction r to these
-values at the present q (Khan and Lin, "Conjugate-Computation Variational Inference", 2017,
+The bound ``sum_n E_q[log p(y_n | f_n)] - KL[q || p]`` is largest where ``lambda_n = -2 dE_n /
+dV_nn`` and ``alpha_n = dE_n / dm_n`` (Opper and Archambeau, "The Variational Gaussian Approximation
+Revisited", 2009). A step of natural gradients of length r moves the sites by the fraction r to
+these values at the present q (Khan and Lin, "Conjugate-Computation Variational Inference", 2017,
 arXiv:1703.04265). Here precisions move in their logarithms, each row by a fraction of its own: a
 precision that grows fast with the variance that it determines would else jump back and forth.
 """
@@ -31,8 +31,11 @@ from gpflow_sparse.numerics.tracing import compiled
 # Least precision of a site, relative to the prior precision 1 / K_nn: variances, which are computed
 # as (1 - [B^-1]_nn) / lambda_n, then have relative errors of 1e-8 or less.
 _LEAST_PRECISION = 1e-7
-# Shortest step, and largest decrease of the bound that counts as rounding, relative to it.
-_SHORTEST, _ROUNDING = 1e-3, 1e-10
+# Shortest step; largest decrease of the bound that counts as rounding, relative to it, and change
+# of means below which sites can converge, by the float type of the likelihood.
+_SHORTEST = 1e-3
+_ROUNDING = {tf.float64: 1e-10, tf.float32: 1e-5}
+_LEAST_CHANGE = {tf.float64: 1e-9, tf.float32: 1e-4}
 # Relative change of variances of which the effect on the precisions is a difference.
 _CHANGE = 0.01
 
@@ -114,8 +117,8 @@ def site_pass(
     likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor
 ) -> Callable[[tf.Tensor, tf.Tensor, Sites], Pass]:
     """
-    The compiled function from ``K [N, N]``, ``mu [N, P]`` and sites, all float64, to a :class:`Pass`:
-    some 2 P N^3 / 3 operations. What cannot be computed is NaN.
+    The compiled function from ``K [N, N]``, ``mu [N, P]`` and sites, all float64, to a
+    :class:`Pass`: some 2 P N^3 / 3 operations. What cannot be computed is NaN.
 
     :param likelihood: of which the variational expectations are sums over latent functions, or
         concave in their variances; its parameters are read at every call.
@@ -178,29 +181,41 @@ def prior_sites(diagonal: tf.Tensor, num_latent_gps: int) -> Sites:
     return Sites(precision, tf.zeros_like(precision))
 
 
+class Limits(NamedTuple):
+    """When to end the search for the best sites."""
+
+    tolerance: float
+    """Largest change of a mean of f in a step, in its standard deviations, with which they have
+    converged; rounding allows 1e-9, and 1e-4 in float32."""
+    max_passes: int
+    dtype: tf.DType = tf.float64
+    """Float type in which the likelihood is computed."""
+
+
 def converge(
-    evaluate: Callable[[Sites], Pass], sites: Sites, found: Pass, tolerance: float, max_passes: int
+    evaluate: Callable[[Sites], Pass], sites: Sites, found: Pass, limits: Limits
 ) -> tuple[Sites, Pass, bool]:
     """
     Sites of the largest bound, by steps that are halved where the bound decreases.
 
     :param evaluate: the bound as a function of the sites.
     :param sites: where to start, and ``found``, the pass there.
-    :param tolerance: increase of the bound in one step, in nats, below which it has converged.
     :return: the sites, the pass at them, and whether they have converged.
     """
     length = 1.0
-    for _ in range(max_passes):
+    tolerance = max(limits.tolerance, _LEAST_CHANGE[limits.dtype])
+    for _ in range(limits.max_passes):
         step = _step(sites, found.proposed, length)
         after = evaluate(step)
         before, gained = float(found.bound), float(after.bound - found.bound)
-        if not gained >= -_ROUNDING * abs(before):  # also NaN
+        if not gained >= -_ROUNDING[limits.dtype] * abs(before):  # also NaN
             length *= 0.5
             if length < _SHORTEST:
                 return sites, found, False
             continue
+        change = tf.reduce_max(tf.square(after.mean - found.mean) / after.var)
         sites, found = step, after
-        if gained < tolerance and length == 1.0:
+        if length == 1.0 and float(change) < tolerance**2:
             return sites, found, True
         length = min(1.0, 2.0 * length)
     return sites, found, False
@@ -213,9 +228,7 @@ def _step(sites: Sites, proposed: Sites, length: float) -> Sites:
 
 def _scaled(K: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
     """``I + S K S [P, N, N]``."""
-    return linalg.add_jitter(
-        root[:, :, None] * K * root[:, None, :], tf.ones([], K.dtype)
-    )
+    return linalg.add_jitter(root[:, :, None] * K * root[:, None, :], tf.ones([], K.dtype))
 
 
 def _expectations(
@@ -224,7 +237,7 @@ def _expectations(
     """The sum of the variational expectations, and its derivatives by mean and variance."""
     with tf.GradientTape() as tape:
         tape.watch((mean, var))
-        parts = (tf.cast(part, X.dtype) for part in (mean, var))
-        each = likelihood.variational_expectations(X, *parts, Y)
+        Fmu, Fvar = (tf.cast(part, X.dtype) for part in (mean, var))
+        each = likelihood.variational_expectations(X, Fmu, Fvar, Y)
         expected = tf.cast(tf.reduce_sum(each), mean.dtype)
     return expected, *tape.gradient(expected, (mean, var))

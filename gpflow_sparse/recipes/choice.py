@@ -136,7 +136,7 @@ def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
     table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
     reason = f"{name} is the method for {'images' if task.has_images else table}."
     recipe = task.recipe(name)
-    if seconds is None or not recipe.is_trained:
+    if seconds is None or not recipe.num_iterations:
         return Choice(recipe, reason)
     candidate = Candidate(task, recipe, name=name)
     candidate.train(_MEASURED)
@@ -214,7 +214,7 @@ class Candidate:
     def train_until(self, until: float) -> None:
         """Train for as many steps as the time left allows."""
         if math.isnan(self.step_seconds):
-            self.train(_MEASURED)
+            self.train(_MEASURED, until)
         left = until - time.perf_counter() - self.first_seconds
         if left > self.step_seconds:  # False if there are no steps
             self.train(int(left / self.step_seconds), until)
@@ -346,6 +346,8 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
         task, recipe = self.rest, self.task.recipe(name)
+        if recipe.makes_kernel:
+            return Candidate(task, recipe, name=name)
         start = self._starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
         if task.kernel is None and (found := name_of(start.kernel)) is not None:

@@ -1,4 +1,4 @@
-"""The bound as a function of the hyperparameters alone, with the best sites at each of their values."""
+"""The bound as a function of the hyperparameters alone, at the best sites for each value."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.inference.gaussian_sites import (
+    Limits,
     Pass,
     Sites,
     converge,
@@ -30,17 +31,17 @@ class SiteBound:
     """
     The bound of a model at the best sites for its hyperparameters, with its gradient.
 
-    At the best sites the bound is stationary in q, so that its gradient is the one at fixed mean and
-    covariance of q: neither the sites nor the factorizations are differentiated. Sites start from
-    those of the last evaluation. All is in float64, and in a few compiled functions, which last as
-    long as this object.
+    At the best sites the bound is stationary in q, so that its gradient is the one at fixed mean
+    and covariance of q: neither the sites nor the factorizations are differentiated. Sites start
+    from those of the last evaluation. All is in float64, and in a few compiled functions, which
+    last as long as this object.
     """
 
-    def __init__(self, model: "SiteVGP", tolerance: float, max_passes: int) -> None:
+    def __init__(self, model: "SiteVGP", limits: Limits) -> None:
         """
-        :param tolerance: see :func:`gpflow_sparse.inference.gaussian_sites.converge`.
+        :param limits: of the search for the best sites in each evaluation.
         """
-        self._model, self.tolerance, self._max_passes = model, tolerance, max_passes
+        self._model, self.limits = model, limits
         kernel = model.kernel.trainable_parameters
         others = [*model.likelihood.trainable_parameters, *model.mean_function.trainable_parameters]
         self.parameters = LogParameters([*kernel, *others])
@@ -77,9 +78,7 @@ class SiteBound:
             other = evaluate(anew)
             if not found.bound > other.bound:
                 sites, found = anew, other
-        self.sites, found, self.converged = converge(
-            evaluate, sites, found, self.tolerance, self._max_passes
-        )
+        self.sites, found, self.converged = converge(evaluate, sites, found, self.limits)
         self._last = float(found.bound)
         return found
 

@@ -1,5 +1,7 @@
 """SiteVGP: a variational Gaussian process at all training rows, for few rows and any likelihood."""
 
+import math
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +15,17 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inference.calibration import Calibration, has_classes, log_probabilities
 from gpflow_sparse.inference.gaussian_sites import (
+    Limits,
     Sites,
     cavities,
     converge,
     prior_sites,
     site_pass,
 )
-from gpflow_sparse.inference.laplace import find_mode
+from gpflow_sparse.inference.laplace import Density, find_mode
+from gpflow_sparse.inference.shrinkage import best_temperature
 from gpflow_sparse.models.base import SparseGPModel, compiled, require_shape
 from gpflow_sparse.models.site_vgp.fitting import SiteBound
 from gpflow_sparse.models.site_vgp.posterior import SiteVGPPosterior
@@ -28,9 +33,10 @@ from gpflow_sparse.models.training_data import columns, keep_training_data
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
-# Increases of the bound in a step, in nats, below which sites have converged: for predictions, and
-# while hyperparameters are fitted, where each evaluation starts from the sites of the last.
-_TOLERANCE, _ROUGH = 1e-9, 1e-3
+# Changes of means of f in a step, in their standard deviations, below which sites have converged:
+# the smallest; while hyperparameters are fitted, where each evaluation starts from the last sites;
+# after.
+_LEAST, _ROUGH, _CLOSE = 0.0, 1e-2, 1e-5
 _MAX_PASSES = 200
 
 
@@ -41,9 +47,9 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
 
     q has the covariance ``(K^-1 + diag(lambda))^-1`` of the best Gaussian, so that it is stored as
     one Gaussian site, a precision and a linear term, for each row and latent function
-    (Opper and Archambeau, "The Variational Gaussian Approximation Revisited", 2009). Unlike GPflow's
-    VGP it is not trained by an optimizer: :meth:`fit_sites` updates the sites in closed form, by
-    natural-gradient steps of full length (Khan and Lin, "Conjugate-Computation Variational
+    (Opper and Archambeau, "The Variational Gaussian Approximation Revisited", 2009). Unlike
+    GPflow's VGP it is not trained by an optimizer: :meth:`fit_sites` updates the sites in closed
+    form, by natural-gradient steps of full length (Khan and Lin, "Conjugate-Computation Variational
     Inference", 2017), some ten to twenty. With Gaussian noise one step gives
     ``gpflow.models.GPR``. :meth:`fit_hyperparameters` maximizes the bound at the best sites, and
     there its gradient needs no derivative of the sites.
@@ -114,7 +120,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         return self.elbo()
 
     def training_loss(self) -> tf.Tensor:
-        """Minus the :meth:`elbo` at the present sites, minus the log prior density of parameters."""
+        """Minus the :meth:`elbo` at the present sites, minus the log prior density."""
         return self._training_loss()
 
     def training_loss_closure(self, *, compile: bool = True) -> Callable[[], tf.Tensor]:
@@ -133,8 +139,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         Find the best sites for the present hyperparameters, from the present sites.
 
         :param max_passes: most steps of natural gradients, one factorization each.
-        :return: whether they have converged: the last step raised the bound by less than 1e-9 nats.
-            There is a warning if not.
+        :return: whether they have converged: the last step changed means of f by less than 1e-9 of
+            their standard deviations, 1e-4 in float32. There is a warning if not.
         :raises ValueError: for parameters with which the bound is not finite, and inside
             ``tf.function``.
         """
@@ -145,11 +151,14 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         run, mean = site_pass(self.likelihood, X, Y), tf.cast(self.prior_mean(), tf.float64)
         K, sites = tf.cast(covariance(self.kernel, X), tf.float64), self.sites()
         start = run(K, mean, sites)
-        found = converge(lambda s: run(K, mean, s), sites, start, _TOLERANCE, max_passes)
+        limits = Limits(_LEAST, max_passes, self.dtype)
+        found = converge(lambda s: run(K, mean, s), sites, start, limits)
         self._keep(found[0], found[2], float(found[1].bound))
         return found[2]
 
-    def fit_hyperparameters(self, *, max_iterations: int = 100) -> float:
+    def fit_hyperparameters(
+        self, *, max_iterations: int = 100, seconds: float | None = None
+    ) -> float:
         """
         Find the mode of the logarithms of all trainable parameters of kernel, likelihood and mean
         function under the bound and their priors, by L-BFGS from the present values; and the best
@@ -158,17 +167,20 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         Some 10 to 40 evaluations of a few passes each.
 
         :param max_iterations: of L-BFGS.
+        :param seconds: time after which no evaluation begins; None for any.
         :return: the bound.
         :raises ValueError: as :meth:`fit_sites`.
         """
         checks.require_count(max_iterations, "max_iterations")
         _require_eager("fit_hyperparameters")
         component_checks.validate_components(self)
-        bound = SiteBound(self, _ROUGH, _MAX_PASSES)
+        end = math.inf if seconds is None else time.perf_counter() + seconds
+        bound = SiteBound(self, Limits(_ROUGH, _MAX_PASSES, self.dtype))
         mode = np.zeros(0)
         if bound.parameters.parameters:
-            mode = find_mode(bound, bound.parameters.get(), max_iterations=max_iterations)
-        bound.tolerance = _TOLERANCE
+            start = bound.parameters.get()
+            mode = find_mode(_until(bound, end), start, max_iterations=max_iterations)
+        bound.limits = bound.limits._replace(tolerance=_CLOSE)
         found = float(bound.best_sites(mode).bound)
         self._keep(bound.sites, bound.converged, found)
         return found
@@ -182,6 +194,27 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         """
         mean, var, _ = self.posterior(None).training_moments()
         return cavities(Sites(self.site_precision, self.site_linear), mean, var)
+
+    def fit_temperature(self) -> Calibration:
+        """
+        Find one temperature of the predicted probabilities of classes by leave-one-out densities of
+        the training labels, see :meth:`leave_one_out_f`, and keep it as ``model.calibration``: with
+        the prior, and the shrinking towards 1, of :func:`gpflow_sparse.calibrate`, which replaces
+        it.
+
+        :raises ValueError: for another likelihood than of classes.
+        """
+        if not has_classes(self.likelihood):
+            raise ValueError(
+                "likelihood must predict classes, such as Bernoulli, to have a temperature; got "
+                f"{type(self.likelihood).__name__}."
+            )
+        X, Y = self.data
+        labels = Y.numpy()[:, 0].astype(np.int64)
+        mean, _ = self.likelihood.predict_mean_and_var(X, *self.leave_one_out_f())
+        log_P = log_probabilities(self.likelihood, mean).numpy().astype(np.float64)
+        self.calibration = Calibration(temperature=best_temperature(log_P, labels)[0])
+        return self.calibration
 
     def prior_mean(self) -> tf.Tensor:
         """The mean function at the training rows, ``[N, P]``."""
@@ -233,6 +266,20 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         shape = (self.data[0].shape[0], self.num_latent_gps)
         for name in ("site_precision", "site_linear"):
             require_shape(getattr(self, name), name, shape)
+
+
+def _until(density: Density, end: float) -> Density:
+    """The density, which from the second call on fails after a time, as L-BFGS ends then."""
+    calls = 0
+
+    def limited(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal calls
+        calls += 1
+        if calls > 1 and time.perf_counter() > end:
+            return math.nan, vector
+        return density(vector)
+
+    return limited
 
 
 def _require_eager(method: str) -> None:

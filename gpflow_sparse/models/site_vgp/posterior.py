@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-import gpflow
 import tensorflow as tf
-from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference.gaussian_sites import Conditioned, Sites, condition, moments
@@ -21,12 +19,12 @@ class SiteVGPPosterior(SparsePosterior):
         mean(x) = m(x) + k(x, X) alpha_p,
         cov(x, z) = k(x, z) - k(x, X) S_p B_p^-1 S_p k(X, z),
 
-    see :mod:`gpflow_sparse.inference.gaussian_sites`. A cache has ``alpha [N, P]``, the diagonals of
-    ``S [P, N]`` and the factors of ``B [P, N, N]``. A prediction takes O(P N^2) time a row.
+    see :mod:`gpflow_sparse.inference.gaussian_sites`. A cache has ``alpha [N, P]``, the diagonals
+    of ``S [P, N]`` and the factors of ``B [P, N, N]``. A prediction takes O(P N^2) time a row.
 
-    ``inducing_variable`` is ``X [N, D]``. ``q_mu`` is a function that returns the present precisions
-    and linear terms of the sites, ``[N, P]`` each. ``q_sqrt``, ``whiten`` and ``jitter`` are not
-    used: B has no eigenvalue below 1.
+    ``inducing_variable`` is ``X [N, D]``. ``q_mu`` is a function that returns the present
+    precisions and linear terms of the sites, ``[N, P]`` each. ``q_sqrt``, ``whiten`` and ``jitter``
+    are not used: B has no eigenvalue below 1.
     """
 
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
@@ -35,7 +33,7 @@ class SiteVGPPosterior(SparsePosterior):
         return moments(K, prior_mean, self._sites(), self._conditioned(cache))[2]
 
     def training_moments(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Mean and variance of q at the training rows ``[N, P]``, without calibration; and the KL."""
+        """Uncalibrated mean and variance of q at the training rows ``[N, P]``, and the KL."""
         K, prior_mean = self._prior()
         sites = self._sites()
         return moments(K, prior_mean, sites, condition(K, prior_mean, sites))
