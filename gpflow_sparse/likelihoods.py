@@ -30,6 +30,7 @@ from gpflow_sparse.validation import checks
 __all__ = [
     "BernoulliLogit",
     "Laplace",
+    "OneVersusRest",
     "Ordinal",
     "Softmax",
     "StudentT",
@@ -245,6 +246,68 @@ class Softmax(likelihoods.Softmax):
     ) -> tf.Tensor:
         log_density = self._chosen(tf.nn.log_softmax(self._draws(Fmu, Fvar)), Y)  # [S, N]
         return tf.reduce_logsumexp(log_density, axis=0) - np.log(_NUM_POINTS)
+
+
+class OneVersusRest(likelihoods.Likelihood):
+    """
+    C classes by C latent functions, each of which tells one class from the rest.
+
+    The log density of a label y given f is ``sum_c log sigmoid(s_c f_c)`` with ``s_c = 1`` for
+    ``c = y`` and -1 for others: C binary observations, so that it is concave in f, and its
+    expectations are C one-dimensional ones, by :class:`TrapezoidQuadrature`. Predicted
+    probabilities are the expected sigmoids, normalized: ``P(y = c) = E sigmoid(f_c) / sum_k E
+    sigmoid(f_k)``.
+
+    :param num_classes: C, at least 2; labels are 0, 1, ..., C - 1.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = checks.require_count(num_classes, "num_classes")
+        if self.num_classes < 2:
+            raise ValueError(f"num_classes must be at least 2, got {num_classes}.")
+        super().__init__(input_dim=None, latent_dim=self.num_classes, observation_dim=1)
+        self.binary = BernoulliLogit()
+
+    def _is_class(self, Y: TensorType, dtype: tf.DType) -> tf.Tensor:
+        """Ones at the labels ``Y [..., 1]``, ``[..., C]``."""
+        return tf.one_hot(tf.cast(Y[..., 0], tf.int32), self.num_classes, dtype=dtype)
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        each = self.binary._scalar_log_prob(X, F, self._is_class(Y, F.dtype))
+        return tf.reduce_sum(each, axis=-1)
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        sigmoids = tf.sigmoid(F)
+        return sigmoids / tf.reduce_sum(sigmoids, axis=-1, keepdims=True)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        P = self._conditional_mean(X, F)
+        return P * (1.0 - P)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        return self.binary.variational_expectations(X, Fmu, Fvar, self._is_class(Y, Fmu.dtype))
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        sigmoids, _ = self.binary.predict_mean_and_var(X, Fmu, Fvar)
+        P = sigmoids / tf.reduce_sum(sigmoids, axis=-1, keepdims=True)
+        return P, P * (1.0 - P)
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        each = self.binary.quadrature.logspace(tf.math.log_sigmoid, Fmu, Fvar)  # log E sigmoid(f)
+        log_P = each - tf.reduce_logsumexp(each, axis=-1, keepdims=True)
+        return tf.reduce_sum(log_P * self._is_class(Y, Fmu.dtype), axis=-1)
 
 
 class StudentT(likelihoods.StudentT):

@@ -15,7 +15,7 @@ from gpflow_sparse.inducing_variables import (
     Patches,
 )
 from gpflow_sparse.kernels import TICK, Basis, Convolutional, WithMissingVariance
-from gpflow_sparse.likelihoods import BernoulliLogit
+from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
 from gpflow_sparse.mean_functions import RectifiedFilters, pca
 from gpflow_sparse.models import (
     GRIEF,
@@ -35,6 +35,7 @@ from gpflow_sparse.models import (
     GPMixture,
     NearestNeighborGP,
     ResidualNeighborGP,
+    SiteVGP,
     SoftKI,
 )
 
@@ -107,6 +108,10 @@ def matern():
 
 def separate():
     return gpflow.kernels.SeparateIndependent([matern(), gpflow.kernels.Matern32(variance=0.7)])
+
+
+def two_kernels():
+    return matern() + gpflow.kernels.Matern32(variance=0.7)
 
 
 def mixed():
@@ -249,6 +254,13 @@ def nearest(H, P=1) -> Callable[..., Any]:
     )
 
 
+def site_vgp(outputs, likelihood, P, kernel=matern) -> Callable[..., Any]:
+    """A builder of a model with q at all rows, which holds its data; its sites fitted."""
+    return lambda: settle(
+        SiteVGP((inputs(), outputs()), kernel(), likelihood(), mean_function=linear(P))
+    )
+
+
 def dual(P=1) -> Callable[..., Any]:
     """A builder of exact regression by dual blocks, which holds its data; its weights solved."""
     return lambda: settle(
@@ -267,6 +279,8 @@ def settle(model):
     """What follows from the parameters and is kept, for the parameters as they are now."""
     if isinstance(model, DualGPR):
         model.solve(DualOptions(tolerance=1e-10))
+    if isinstance(model, SiteVGP):
+        model.fit_sites()
     kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
     if isinstance(model, SoftKI):
         rows = inputs().astype(kind), reals(model.num_latent_gps)().astype(kind)
@@ -576,6 +590,13 @@ REGRESSIONS = {
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
     "grief_original": Member(grief(reweighted="original", P=2), reals(2), xla=1e-4),
     "mixture": Member(mixture(P=2), reals(2)),
+    "site_vgp": Member(site_vgp(reals(2), lambda: gpflow.likelihoods.Gaussian(0.2), 2), reals(2)),
+    "site_vgp_classes": Member(
+        site_vgp(classes, lambda: OneVersusRest(3), 3, two_kernels),
+        classes,
+        drawable=False,
+        xla=None,
+    ),
     "gpnn": Member(nearest(5, P=2), reals(2)),
     "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),

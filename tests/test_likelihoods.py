@@ -13,6 +13,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
     Laplace,
+    OneVersusRest,
     Ordinal,
     Softmax,
     StudentT,
@@ -20,6 +21,7 @@ from gpflow_sparse.likelihoods import (
 )
 from gpflow_sparse.models import SOLVEGP
 from tests.oracles import likelihoods as oracle
+from tests.oracles import site_vgp
 
 N, P = 6, 2
 
@@ -413,3 +415,21 @@ def test_softmax_averages_like_many_draws_and_equally_in_every_call(rng):
     log_prob = site.log_prob(np.zeros((N, 0)), m, Y)
     expected = special.log_softmax(m, axis=-1)[np.arange(N), Y[:, 0].astype(int)]
     np.testing.assert_allclose(log_prob, expected, rtol=1e-12)
+
+
+def test_one_class_against_the_rest_is_a_sum_of_binary_likelihoods(rng):
+    C, N = 4, 6
+    mean, var = 2.0 * rng.normal(size=(N, C)), rng.uniform(0.1, 3.0, size=(N, C))
+    Y, X = rng.integers(0, C, size=(N, 1)).astype(float), np.zeros((N, 1))
+    likelihood = OneVersusRest(C)
+    signs = 2.0 * np.eye(C)[Y[:, 0].astype(int)] - 1.0
+    log_prob = -np.logaddexp(0.0, -signs * mean).sum(axis=1)
+    np.testing.assert_allclose(likelihood.log_prob(X, mean, Y), log_prob, rtol=1e-12)
+    F = mean[..., None] + np.sqrt(var)[..., None] * site_vgp.NODES
+    expected = -(np.logaddexp(0.0, -signs[..., None] * F) @ site_vgp.WEIGHTS).sum(axis=1)
+    found = likelihood.variational_expectations(X, mean, var, Y)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    P = np.array([site_vgp.one_versus_rest(m, v) for m, v in zip(mean, var, strict=True)])
+    np.testing.assert_allclose(likelihood.predict_mean_and_var(X, mean, var)[0], P, rtol=1e-7)
+    density = likelihood.predict_log_density(X, mean, var, Y)
+    np.testing.assert_allclose(density, np.log(P[np.arange(N), Y[:, 0].astype(int)]), rtol=1e-7)

@@ -1,32 +1,39 @@
-"""Factors of predictive variances and noise, and quantiles of residuals, from held-out rows."""
+"""Corrections of predictions from held-out rows: factors of variances, temperature, quantiles."""
 
 import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 
 
 class Calibration(tf.Module):
     """
-    Corrections of a trained model's predictive variances, which leave its means as they are: the
-    (co)variances of f are multiplied by one factor, the variance of Gaussian noise by another.
+    Corrections of a trained model's predictive distributions.
+
+    The (co)variances of f are multiplied by one factor, the variance of Gaussian noise by another,
+    which leaves means as they are. Probabilities p of classes become proportional to ``p^(1 / T)``
+    with one temperature T, which leaves their order as it is.
 
     Found by :func:`gpflow_sparse.calibrate` and kept as ``model.calibration``. Not to be changed.
     """
+
+    temperature = 1.0  # older files have none
 
     def __init__(
         self,
         function: float = 1.0,
         noise: float = 1.0,
         *,
+        temperature: float = 1.0,
         num_rows: int = 0,
         scores: np.ndarray | None = None,
     ) -> None:
         """
         :param function: factor of the variance of f.
         :param noise: factor of the variance of Gaussian noise; 1 for other likelihoods.
+        :param temperature: T, above 1 for probabilities that are less certain than the model's.
         :param num_rows: held-out rows that the factors were found on.
         :param scores: conformal scores ``[n, P]``, in ascending order: distances of the held-out
             observations from their means, in standard deviations of calibrated predictions. None
@@ -34,18 +41,22 @@ class Calibration(tf.Module):
         :raises ValueError: for factors that are not positive, or another shape of scores.
         """
         super().__init__()
-        for name, value in (("function", function), ("noise", noise)):
+        given = {"function": function, "noise": noise, "temperature": temperature}
+        for name, value in given.items():
             if not 0.0 < value < math.inf:
                 raise ValueError(f"{name} must be a positive factor, got {value!r}.")
         if scores is not None and np.ndim(scores) != 2:
             raise ValueError(f"scores must have shape [n, P], got {np.shape(scores)}.")
         self.function, self.noise = float(function), float(noise)
+        self.temperature = float(temperature)
         self.num_rows, self.scores = int(num_rows), scores
         # of GPflow's own models: unconstrained values of the parameters that were changed
         self.originals: list[np.ndarray] | None = None
 
     def __repr__(self) -> str:
-        return f"Calibration(function={self.function:.4g}, noise={self.noise:.4g})"
+        values = f"function={self.function:.4g}, noise={self.noise:.4g}"
+        temperature = "" if self.temperature == 1.0 else f", temperature={self.temperature:.4g}"
+        return f"Calibration({values}{temperature})"
 
     @property
     def noise_beyond_likelihood(self) -> float:
@@ -88,6 +99,72 @@ class Calibration(tf.Module):
                 f"{count} held-out rows, got {coverage!r}."
             )
         return np.asarray(self.scores[place - 1])
+
+
+def has_classes(likelihood: Likelihood) -> bool:
+    """Whether observations are labels, of which a likelihood predicts the probabilities."""
+    return isinstance(likelihood, Bernoulli) or hasattr(likelihood, "num_classes")
+
+
+def log_probabilities(likelihood: Likelihood, mean: tf.Tensor) -> tf.Tensor:
+    """
+    Logarithms of the probabilities of all classes ``[..., C]`` from the predicted mean of labels;
+    no probability counts as less than the rounding of 1.
+
+    :param mean: ``[..., 1]`` for two classes, the probability of label 1, or ``[..., C]``.
+    """
+    P = tf.concat([1.0 - mean, mean], axis=-1) if isinstance(likelihood, Bernoulli) else mean
+    least = float(np.finfo(P.dtype.as_numpy_dtype).eps)
+    return tf.math.log(tf.maximum(P / tf.reduce_sum(P, axis=-1, keepdims=True), least))
+
+
+def tempered(
+    calibration: Calibration | None, likelihood: Likelihood, moments: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance of labels at the temperature of a calibration; others as they are.
+
+    :param moments: predicted mean and variance of observations.
+    """
+    if calibration is None or calibration.temperature == 1.0 or not has_classes(likelihood):
+        return moments  # type: ignore[no-any-return]
+    P = tf.nn.softmax(log_probabilities(likelihood, moments[0]) / calibration.temperature)
+    if isinstance(likelihood, Bernoulli):
+        return P[..., 1:], P[..., 1:] * P[..., :1]
+    return P, P * (1.0 - P)
+
+
+def observations(
+    calibration: Calibration | None, likelihood: Likelihood, X: tf.Tensor, moments: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Calibrated mean and variance of observations.
+
+    :param moments: mean and calibrated variance of f.
+    """
+    trained = observed(calibration, likelihood, X, moments)
+    return tempered(calibration, likelihood, likelihood.predict_mean_and_var(X, *trained))
+
+
+def log_density(
+    calibration: Calibration | None,
+    likelihood: Likelihood,
+    X: tf.Tensor,
+    moments: Any,
+    Y: tf.Tensor,
+) -> tf.Tensor:
+    """Calibrated log density of observations ``[N]``; arguments as in :func:`observations`."""
+    if calibration is None or calibration.temperature == 1.0 or not has_classes(likelihood):
+        trained = observed(calibration, likelihood, X, moments)
+        return likelihood.predict_log_density(X, *trained, Y)
+    return of_labels(likelihood, observations(calibration, likelihood, X, moments)[0], Y)
+
+
+def of_labels(likelihood: Likelihood, mean: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    """Log probabilities ``[...]`` of labels ``Y [..., 1]``, from the predicted mean of labels."""
+    every = log_probabilities(likelihood, mean)
+    chosen = tf.one_hot(tf.cast(Y[..., 0], tf.int32), every.shape[-1], dtype=every.dtype)
+    return tf.reduce_sum(every * chosen, axis=-1)
 
 
 def observed(

@@ -36,6 +36,23 @@ class LogParameters:
         """p, the number of entries."""
         return int(self._ends[-1])
 
+    def by_unconstrained(self) -> list[Array]:
+        """
+        Derivatives of the unconstrained values of each parameter by its entries in the vector, at
+        the present values; for transforms that act on each value by itself.
+        """
+        found = []
+        for parameter, positive in zip(self.parameters, self._positive, strict=True):
+            if not positive:
+                found.append(np.ones(tuple(parameter.shape)))
+                continue
+            with tf.GradientTape() as tape:
+                transform: Any = parameter.transform
+                value = transform.forward(parameter.unconstrained_variable)
+            slope = tape.gradient(value, parameter.unconstrained_variable)
+            found.append(np.asarray(value / slope, np.float64))
+        return found
+
     def get(self) -> Array:
         """The present values of the parameters, as a vector of float64."""
         parts = [
@@ -67,15 +84,8 @@ class LogParameters:
         The gradient ``[p]`` by the vector at the present values, from gradients by the
         unconstrained variables.
         """
-        slopes = []
-        for number, found in enumerate(gradients):
-            parameter: Any = self.parameters[number]
-            slope = tf.convert_to_tensor(found)
-            if self._positive[number]:  # dx / dlog y = y dx / dy
-                x = tf.convert_to_tensor(parameter.unconstrained_variable)
-                slope *= parameter * tf.exp(-parameter.transform.forward_log_det_jacobian(x, 0))
-            slopes.append(np.ravel(slope.numpy()).astype(np.float64))
-        return np.concatenate(slopes)
+        pairs = zip(gradients, self.by_unconstrained(), strict=True)
+        return np.concatenate([np.ravel(tf.convert_to_tensor(g) * slope) for g, slope in pairs])
 
     def log_prior(self, vector: Array) -> tuple[float, Array]:
         """

@@ -24,6 +24,7 @@ from gpflow_sparse.models.mixture import GPMixture
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
 from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
+from gpflow_sparse.models.site_vgp import SiteVGP
 from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import ODVGP, SOLVEGP, SOLVEGPR
 from gpflow_sparse.models.swsgp import SWSGP
@@ -47,6 +48,7 @@ __all__ = [
     "GPMixture",
     "NearestNeighborGP",
     "ResidualNeighborGP",
+    "SiteVGP",
     "SoftKI",
     "VariationalModel",
     "deep",

@@ -18,7 +18,7 @@ from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference import residual_bounds
-from gpflow_sparse.inference.calibration import Calibration, observed
+from gpflow_sparse.inference.calibration import Calibration, log_density, observations
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.training_data import variable_or
 from gpflow_sparse.numerics import tracing
@@ -195,8 +195,7 @@ class SparseGPModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         require_marginals("predict_y", full_cov, full_output_cov)
-        moments = observed(self.calibration, self.likelihood, Xnew, self.predict_f(Xnew))
-        return self.likelihood.predict_mean_and_var(Xnew, *moments)
+        return observations(self.calibration, self.likelihood, Xnew, self.predict_f(Xnew))
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -208,8 +207,7 @@ class SparseGPModel(GPModel):
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         require_marginals("predict_log_density", full_cov, full_output_cov)
         X, Y = data
-        moments = observed(self.calibration, self.likelihood, X, self.predict_f(X))
-        return self.likelihood.predict_log_density(X, *moments, Y)
+        return log_density(self.calibration, self.likelihood, X, self.predict_f(X), Y)
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""

@@ -21,6 +21,7 @@ from gpflow_sparse.models import (
     DeepGP,
     DualGPR,
     NearestNeighborGP,
+    SiteVGP,
     SoftKI,
     VariationalModel,
 )
@@ -93,7 +94,7 @@ def validate_loaded_model(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, NearestNeighborGP | SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
+    if isinstance(model, NearestNeighborGP | SiteVGP | SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
         model._require_parts(model.input_dim, model.dtype)
         if isinstance(model, NearestNeighborGP):
             model.validate_groups()
@@ -122,12 +123,13 @@ def _require_standardizer(standardizer: Standardizer) -> None:
 def _require_calibration(calibration: Calibration) -> None:
     values = vars(calibration)
     numbers: list[Any] = [values.get(name) for name in ("function", "noise", "num_rows")]
+    numbers.append(calibration.temperature)  # which older files do not have
     sound = all(type(value) in (int, float) for value in numbers)
     scores = values.get("scores")
     sound = sound and (scores is None or isinstance(scores, np.ndarray))
     _require(sound, "model.calibration must hold numbers", calibration)
     try:
-        Calibration(*numbers[:2], scores=scores)
+        Calibration(*numbers[:2], temperature=numbers[3], scores=scores)
     except ValueError as error:
         raise ValueError(f"model.calibration.{error}") from error
 

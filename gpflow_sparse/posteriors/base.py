@@ -19,7 +19,7 @@ from gpflow_sparse.inference.blocks import (
     kl_from_standard_normal,
     marginals,
 )
-from gpflow_sparse.inference.calibration import Calibration, observed
+from gpflow_sparse.inference.calibration import Calibration, log_density, observations
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import component_checks
@@ -145,9 +145,7 @@ class SparsePosterior(AbstractPosterior):
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
         moments = self.predict(self.cache, Xnew)
-        return likelihood.predict_mean_and_var(
-            Xnew, *observed(self.calibration, likelihood, Xnew, moments)
-        )
+        return observations(self.calibration, likelihood, Xnew, moments)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -155,8 +153,7 @@ class SparsePosterior(AbstractPosterior):
     ) -> tf.Tensor:
         """Log density of new observations, one per row; from the cache if there is one."""
         X, Y = data
-        moments = observed(self.calibration, likelihood, X, self.predict(self.cache, X))
-        return likelihood.predict_log_density(X, *moments, Y)
+        return log_density(self.calibration, likelihood, X, self.predict(self.cache, X), Y)
 
     @public_method()
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:

@@ -95,12 +95,14 @@ class Recipe:
     """The method that is trained beside this one for comparison; empty for none."""
     takes_images: ClassVar[bool] = False
     """Whether a row is an image, and the kernel one of patches."""
-    makes_kernels: ClassVar[bool] = False
-    """Whether the kernels and their starting values are the method's own."""
     is_choice: ClassVar[bool] = False
     """Whether the method is yet to be chosen."""
     is_trained: ClassVar[bool] = True
     """False if the starting hyperparameters are the final ones."""
+    is_best_on_few_rows: ClassVar[bool] = False
+    """Whether the automatic choice tries no other method on at most 1,000 rows that it suits."""
+    makes_kernel: ClassVar[bool] = False
+    """Whether the model makes its own kernel, with priors, unless one is given."""
     by_minibatches: ClassVar[bool] = True
     """Whether the model is trained by steps that workers or devices can share."""
     streams: ClassVar[bool] = False
@@ -134,13 +136,13 @@ class Recipe:
         "for positive outputs.",
         choices=[
             *("gaussian", "student_t", "laplace", "poisson", "exponential", "gamma"),
-            *("bernoulli", "bernoulli_logit", "multiclass", "softmax"),
+            *("bernoulli", "bernoulli_logit", "multiclass", "softmax", "one_versus_rest"),
         ],
     )
     calibrate: bool = option(
         True,
-        "Regression on 8,000 rows or more: hold a twentieth of them out, at most 1,000, and "
-        "correct the predicted variances on them.",
+        "On 8,000 rows or more: hold a twentieth of them out, at most 1,000, and correct the "
+        "predicted variances, or the probabilities of classes, on them.",
     )
     conformal: bool = option(
         False,
@@ -217,6 +219,14 @@ class Recipe:
     def likelihoods_tried(cls, task: Any) -> list[str]:
         """The likelihoods with which the automatic choice tries the method; empty for the usual."""
         return [""]
+
+    def usual_likelihood(self, num_classes: int | None) -> str | None:
+        """
+        The likelihood where none is chosen; None for the one that all methods have.
+
+        :param num_classes: None for regression.
+        """
+        return None
 
     def shrunk_to(self: Self, num_distinct: int, num_rows: int | None = None) -> Self:
         """

@@ -41,8 +41,8 @@ def build_model(
             f"method {recipe.name} is for regression, but {dataset.name} has classes; "
             f"{recipe.for_classes} takes them."
         )
-    likelihood = likelihood or recipe.likelihood
-    if recipe.takes_images or recipe.makes_kernels:
+    likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
+    if recipe.takes_images or (recipe.makes_kernel and kernel is None):
         noise_variance = DEFAULT_NOISE
     else:
         kernel = copy.deepcopy(kernel)

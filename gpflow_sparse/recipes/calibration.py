@@ -9,6 +9,7 @@ import numpy as np
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.training.calibration import calibration_improvement
@@ -20,8 +21,7 @@ _FRACTION, _MAX_ROWS = 0.05, 1000
 
 def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
     """Whether a model of these training rows is calibrated."""
-    wanted = dataset.num_classes is None and recipe.can_calibrate
-    return wanted and dataset.num_train >= MIN_ROWS
+    return recipe.can_calibrate and dataset.num_train >= MIN_ROWS
 
 
 def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
@@ -29,8 +29,8 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
     The rows to train on, and the rows to calibrate on.
 
     :return: for a folder, the sample of its training rows, and the rows held out when it was
-        opened; all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where
-        the recipe does not calibrate.
+        opened; all training rows and None for fewer than :data:`MIN_ROWS`, and where the recipe
+        does not calibrate.
     """
     X, Y = dataset.train
     if not will_calibrate(recipe, dataset):
@@ -51,8 +51,9 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
 
     def score(model: Any) -> float:
         found = float(np.mean(model.predict_log_density(held_out)))
-        gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
-        if recipe.can_calibrate and num_rows >= MIN_ROWS and gaussian and np.isfinite(found):
+        likelihood = model.likelihood
+        known = isinstance(likelihood, gpflow.likelihoods.Gaussian) or has_classes(likelihood)
+        if recipe.can_calibrate and num_rows >= MIN_ROWS and known and np.isfinite(found):
             found += calibration_improvement(model, held_out)
         return found
 
@@ -81,6 +82,15 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
     found = getattr(model, "calibration", None)
     if found is None:
         return ""
+    if has_classes(model.likelihood) and found.originals is None:
+        rows = (
+            "the training rows, each left out"
+            if not found.num_rows
+            else (f"{found.num_rows} held-out rows")
+        )
+        return (
+            f"Calibrated on {rows}: the probabilities have the temperature {found.temperature:.3g}."
+        )
     intervals = "" if found.scores is None else ", and intervals are conformal"
     noise = ""
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
@@ -96,5 +106,6 @@ def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
     found = getattr(model, "calibration", None)
     if found is None:
         return {}
-    factors = {"function": found.function, "noise": found.noise, "num_rows": found.num_rows}
+    names = ("function", "noise", "temperature", "num_rows")
+    factors = {name: getattr(found, name) for name in names}
     return {"calibration": factors}

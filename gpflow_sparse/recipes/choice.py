@@ -346,6 +346,8 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
         task, recipe = self.rest, self.task.recipe(name)
+        if recipe.makes_kernel:
+            return Candidate(task, recipe, name=name)
         start = self._starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
         if task.kernel is None and (found := name_of(start.kernel)) is not None:

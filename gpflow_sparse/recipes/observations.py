@@ -54,6 +54,7 @@ def make_likelihood(
         known = {
             "multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes),
             "softmax": lambda: likelihoods.Softmax(num_classes),
+            "one_versus_rest": lambda: likelihoods.OneVersusRest(num_classes),
         }
     if num_classes == 2:
         known = dict(CLASSES)

@@ -20,6 +20,7 @@ from gpflow_sparse.recipes.methods.odvgp import ODVGP
 from gpflow_sparse.recipes.methods.qsgp import QSGP
 from gpflow_sparse.recipes.methods.residual_neighbors import ResidualNeighbors
 from gpflow_sparse.recipes.methods.rvm import RVM
+from gpflow_sparse.recipes.methods.site_vgp import SiteVGP
 from gpflow_sparse.recipes.methods.softki import SoftKI
 from gpflow_sparse.recipes.methods.solvegp import SolveGP
 from gpflow_sparse.recipes.methods.solvegpr import SolveGPR
@@ -36,6 +37,7 @@ _LISTED: tuple[type[Recipe], ...] = (
     SWSGP,
     Mixture,
     Exact,
+    SiteVGP,
     GRIEF,
     ResidualNeighbors,
     ODVGP,

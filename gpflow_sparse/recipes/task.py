@@ -97,9 +97,15 @@ def method_of(name: str) -> str:
 
 def candidates(task: Task) -> list[str]:
     """The methods that the automatic choice tries for a table, each perhaps with a likelihood."""
-    return [
-        f"{method}{_WITH}{likelihood}" if likelihood else method
-        for method, kind in RECIPES.items()
+    suited = [
+        kind
+        for kind in RECIPES.values()
         if (task.is_gaussian or not kind.for_classes) and not kind.suits(task)
+    ]
+    if not task.is_long and any(kind.is_best_on_few_rows for kind in suited):
+        suited = [kind for kind in suited if kind.is_best_on_few_rows]
+    return [
+        f"{kind.name}{_WITH}{likelihood}" if likelihood else kind.name
+        for kind in suited
         for likelihood in kind.likelihoods_tried(task)
     ]

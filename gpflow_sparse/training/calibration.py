@@ -1,6 +1,5 @@
 """Calibration of predictive variances on held-out rows, by maximum likelihood."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -8,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.models import GPR, SVGP, GPModel
-from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.calibration import Calibration, has_classes, log_probabilities
+from gpflow_sparse.inference.shrinkage import Densities, best_temperature, shrunk
 from gpflow_sparse.likelihoods import Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.deep import DeepPosterior
@@ -23,14 +22,13 @@ MIN_ROWS = 100
 """Least number of rows: with fewer the relative standard error of a variance exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
-_LARGEST_LOG = 12.0
-_NUM_FOLDS = 10
 _CHUNK = 2048
 
 
 def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False) -> Calibration:
     """
-    Calibrate predictive variances on held-out rows; means stay as they are, bit for bit.
+    Calibrate predictive variances, or probabilities of classes, on held-out rows; means of other
+    observations stay as they are, bit for bit.
 
     The variance of f is multiplied by ``c_f`` and the variance of Gaussian noise by ``c_n``, which
     maximize
@@ -42,10 +40,15 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
     that the rows do not tell apart. For other likelihoods than Gaussian ``c_n`` is 1, and the
     density is ``predict_log_density``'s. All outputs share the factors.
 
+    For classes the probabilities p become proportional to ``p^(1 / T)`` with one temperature T,
+    which maximizes the log probability of the labels less ``2 log^2 T``: a normal prior of log T
+    with standard deviation 0.5. Which class is most probable stays as it is.
+
     Then the factors are shrunk towards 1, because the few rows with the largest errors decide how
     much a narrower distribution costs, and held-out rows may not have them. With g the mean gain of
     the log density of a row by factors from other rows (ten folds), and e its standard error, ``log
-    c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is negative.
+    c_f``, ``log c_n`` and ``log T`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is
+    negative.
 
     The factors are kept as ``model.calibration`` and saved with the model. They are applied in
     every prediction, draw, and export of the model, cached posteriors made from now on included,
@@ -90,8 +93,7 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
             f"data must hold at least {MIN_ROWS} held-out rows to calibrate on, got {len(X)}."
         )
     uncalibrate(model)
-    function, noise, _ = _best_factors(model, X, Y)
-    found = Calibration(function, noise, num_rows=len(X))
+    found, _ = _best(model, X, Y)
     if not isinstance(model, SparseGPModel):
         found.originals = rescaling.rescale(model, found.function, found.noise)
     model.calibration = found
@@ -124,7 +126,7 @@ def calibration_improvement(model: GPModel, data: tuple[Any, Any]) -> float:
 
     :param data: held-out rows, as in :func:`calibrate`; the model must not be calibrated.
     """
-    return _best_factors(model, *_require_data(model, data))[2]
+    return _best(model, *_require_data(model, data))[1]
 
 
 def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -149,7 +151,7 @@ class _Marginals:
         if not bool(tf.reduce_all(tf.math.is_finite(self.mean) & tf.math.is_finite(self.var))):
             raise ValueError("model cannot be calibrated: its predictions are not finite.")
 
-    def gaussian(self, likelihood: Gaussian) -> "_Densities":
+    def gaussian(self, likelihood: Gaussian) -> Densities:
         """Densities as a function of the logarithms of both factors."""
         squares = np.square(np.asarray(self.Y - self.mean, dtype=np.float64))  # [N S, P]
         var = np.asarray(self.var, dtype=np.float64)
@@ -167,7 +169,7 @@ class _Marginals:
 
         return evaluate
 
-    def other(self, likelihood: Likelihood) -> "_Densities":
+    def other(self, likelihood: Likelihood) -> Densities:
         """Densities as a function of the logarithm of the factor of f."""
 
         @compiled
@@ -188,14 +190,13 @@ class _Marginals:
         return evaluate
 
 
-# From logarithms of factors, and weights of rows, to log densities of rows [N] and the gradient of
-# their weighted sum.
-_Densities = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
-def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, float, float]:
-    """Shrunk factors of the variance of f and of the noise, and the gain of a row."""
-    rows, likelihood = _Marginals(model, X, Y), model.likelihood
+def _best(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[Calibration, float]:
+    """The shrunk corrections, and the gain of a row."""
+    likelihood, count = model.likelihood, len(X)
+    if isinstance(model, SparseGPModel) and has_classes(likelihood):
+        temperature, gain = best_temperature(_log_probabilities(model, X), _labels(Y))
+        return Calibration(temperature=temperature, num_rows=count), gain
+    rows = _Marginals(model, X, Y)
     if isinstance(model, GPR):  # one factor of both
         both = rows.gaussian(likelihood)
 
@@ -203,41 +204,30 @@ def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, fl
             densities, gradient = both(np.repeat(logs, 2), weights)
             return densities, gradient.sum(keepdims=True)
 
-        (found,), gained = _shrunk(common, len(X), 1)
-        return found, found, gained
+        (found,), gain = shrunk(common, count, 1, _PRIOR_DEVIATION)
+        return Calibration(found, found, num_rows=count), gain
     if isinstance(likelihood, Gaussian):
-        (function, noise), gained = _shrunk(rows.gaussian(likelihood), len(X), 2)
-        return function, noise, gained
-    (function,), gained = _shrunk(rows.other(likelihood), len(X), 1)
-    return function, 1.0, gained
+        (function, noise), gain = shrunk(rows.gaussian(likelihood), count, 2, _PRIOR_DEVIATION)
+        return Calibration(function, noise, num_rows=count), gain
+    (function,), gain = shrunk(rows.other(likelihood), count, 1, _PRIOR_DEVIATION)
+    return Calibration(function, num_rows=count), gain
 
 
-def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> tuple[list[float], float]:
+def _log_probabilities(model: SparseGPModel, X: tf.Tensor) -> np.ndarray:
     """
-    The most probable factors, shrunk towards 1 by the cross-validated gain ``g`` and its standard
-    error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0. With the gain, or 0.
+    Of all classes without calibration, float64 ``[N, C]``.
+
+    :raises ValueError: for predictions that are not finite.
     """
-    everything = np.ones(num_rows)
-    best = _most_probable(evaluate, everything, np.zeros(size))
-    folds = np.arange(num_rows) % _NUM_FOLDS
-    gains = -evaluate(np.zeros(size), everything)[0]
-    for fold in range(_NUM_FOLDS):
-        logs = _most_probable(evaluate, (folds != fold).astype(np.float64), best)
-        gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
-    mean, error = float(gains.mean()), float(gains.std()) / num_rows**0.5
-    share = max(0.0, 1.0 - (error / mean) ** 2) if mean > 0.0 else 0.0
-    return [float(factor) for factor in np.exp(share * best)], mean if share else 0.0
+    posterior, likelihood = model.posterior(), model.likelihood
+    parts = [
+        posterior.predict_y(X[i : i + _CHUNK], likelihood)[0] for i in range(0, len(X), _CHUNK)
+    ]
+    found = log_probabilities(likelihood, tf.concat(parts, axis=0)).numpy().astype(np.float64)
+    if not np.all(np.isfinite(found)):
+        raise ValueError("model cannot be calibrated: its predictions are not finite.")
+    return found
 
 
-def _most_probable(evaluate: _Densities, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Logarithms of factors of the largest log likelihood plus log prior density."""
-
-    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        densities, gradient = evaluate(logs, weights)
-        precision = _PRIOR_DEVIATION**-2
-        value = 0.5 * precision * np.sum(logs**2) - np.sum(weights * densities)
-        return value, precision * logs - gradient
-
-    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)
-    options = {"ftol": 1e-13, "gtol": 1e-8}
-    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]
+def _labels(Y: tf.Tensor) -> np.ndarray:
+    return np.asarray(Y)[:, 0].astype(np.int64)

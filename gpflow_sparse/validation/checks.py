@@ -222,8 +222,8 @@ def _support(likelihood: likelihoods.Likelihood) -> tuple[bool, float, float, st
     # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
     if isinstance(likelihood, likelihoods.Bernoulli):
         return True, 0, 1, "labels 0 or 1 (not -1 and 1)"
-    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
-        last = int(likelihood.latent_dim or 0) - 1
+    if hasattr(likelihood, "num_classes"):  # of GPflow or of this package
+        last = int(likelihood.num_classes) - 1
         return True, 0, last, f"integer class labels from 0 to {last}"
     if isinstance(likelihood, likelihoods.Ordinal):
         last = int(likelihood.num_bins) - 1

@@ -9,7 +9,13 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import root
-from gpflow_sparse.inference.calibration import Calibration, observed
+from gpflow_sparse.inference.calibration import (
+    Calibration,
+    has_classes,
+    observed,
+    of_labels,
+    tempered,
+)
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.deep.layer_posterior import LayerMoments, LayerPosterior
 from gpflow_sparse.numerics import random_draws
@@ -145,7 +151,8 @@ class DeepPosterior(SparsePosterior):
         def predict(X: tf.Tensor) -> MeanAndVariance:
             rows = tf.repeat(X, self.num_samples, axis=0)
             moments = observed(self.calibration, likelihood, rows, self._sampled(X))
-            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *moments))
+            mixed = self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *moments))
+            return tempered(self.calibration, likelihood, mixed)
 
         return by_rows(predict, Xnew)
 
@@ -153,6 +160,9 @@ class DeepPosterior(SparsePosterior):
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
+        found = self.calibration
+        if found is not None and found.temperature != 1.0 and has_classes(likelihood):
+            return of_labels(likelihood, self.predict_y(data[0], likelihood)[0], data[1])
         latents = self.layers[-1].num_outputs
         data = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
         X, Y = (tf.repeat(part, self.num_samples, axis=0) for part in data)

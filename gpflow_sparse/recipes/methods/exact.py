@@ -7,7 +7,6 @@ from typing import Any
 
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe, option
-from gpflow_sparse.recipes.methods.mixture import Mixture
 from gpflow_sparse.recipes.rows import EXACT_SUBSET
 from gpflow_sparse.recipes.untrained import evaluate_once
 
@@ -43,8 +42,6 @@ class Exact(Recipe):
     def suits(cls, task: Any) -> str:
         if task.num_rows > MAX_ROWS:
             return f"it takes at most {MAX_ROWS} rows"
-        if not Mixture.suits(task):
-            return f"a table of at most {task.few_rows} rows has a mixture of exact GPs"
         return ""
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:

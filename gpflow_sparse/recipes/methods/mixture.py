@@ -33,9 +33,10 @@ class Mixture(Recipe):
     name = "mixture"
     title = "GP mixture"
     idea = "exact GPs of eight kernels, integrated over their hyperparameters; at most 5,000 rows"
-    for_classes = "solvegp"
+    for_classes = "site_vgp"
     by_minibatches = False
-    makes_kernels = True
+    is_best_on_few_rows = True
+    makes_kernel = True
 
     num_components: int = option(
         len(_COMPONENTS),
@@ -49,6 +50,8 @@ class Mixture(Recipe):
     def suits(cls, task: Any) -> str:
         if task.is_long:
             return f"it is tried on at most {task.few_rows} rows"
+        if task.has_labels:
+            return "it is for regression"
         if task.kernel is not None or {"kernel", "ard"} & set(task.options):
             return "its kernels are its own, and one was given"
         return ""

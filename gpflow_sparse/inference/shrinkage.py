@@ -1,0 +1,88 @@
+"""Corrections of predictions by few numbers, found on held-out rows and shrunk towards none."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+Array = np.ndarray
+Densities = Callable[[Array, Array], tuple[Array, Array]]
+"""From logarithms of corrections, and weights of rows, to the log densities of the rows ``[N]`` and
+the gradient of their weighted sum."""
+
+_LARGEST_LOG = 12.0
+_NUM_FOLDS = 10
+
+
+def shrunk(
+    evaluate: Densities, num_rows: int, size: int, prior_deviation: float
+) -> tuple[list[float], float]:
+    """
+    The most probable corrections, shrunk towards 1 by the cross-validated gain ``g`` of a row, over
+    ten folds, and its standard error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0.
+
+    :param size: number of corrections.
+    :param prior_deviation: standard deviation of their logarithms a priori.
+    :return: the corrections, and the gain in nats; 0 where they are 1.
+    """
+    everything = np.ones(num_rows)
+    best = most_probable(evaluate, everything, np.zeros(size), prior_deviation)
+    folds = np.arange(num_rows) % _NUM_FOLDS
+    gains = -evaluate(np.zeros(size), everything)[0]
+    for fold in range(_NUM_FOLDS):
+        weights = (folds != fold).astype(np.float64)
+        logs = most_probable(evaluate, weights, best, prior_deviation)
+        gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
+    mean, error = float(gains.mean()), float(gains.std()) / num_rows**0.5
+    share = max(0.0, 1.0 - (error / mean) ** 2) if mean > 0.0 else 0.0
+    return [float(factor) for factor in np.exp(share * best)], mean if share else 0.0
+
+
+def most_probable(
+    evaluate: Densities, weights: Array, start: Array, prior_deviation: float
+) -> Array:
+    """Logarithms of corrections of the largest log likelihood plus log prior density."""
+
+    def loss(logs: Array) -> tuple[float, Array]:
+        densities, gradient = evaluate(logs, weights)
+        precision = prior_deviation**-2
+        value = 0.5 * precision * np.sum(logs**2) - np.sum(weights * densities)
+        return value, precision * logs - gradient
+
+    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)
+    options = {"ftol": 1e-13, "gtol": 1e-8}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]
+
+
+def tempered_densities(log_probabilities: Array, labels: Array) -> Densities:
+    """
+    Log probabilities of labels as a function of the logarithm of a temperature T, where class c has
+    a probability proportional to ``p_c^(1 / T)``.
+
+    :param log_probabilities: ``log p [N, C]``.
+    :param labels: integers ``[N]``.
+    """
+    rows = np.arange(len(labels))
+
+    def evaluate(logs: Array, weights: Array) -> tuple[Array, Array]:
+        scaled = log_probabilities / np.exp(logs[0])
+        scaled = scaled - scaled.max(axis=1, keepdims=True)
+        unnormalized = np.exp(scaled)
+        total = unnormalized.sum(axis=1)
+        chosen = scaled[rows, labels]
+        expected = np.sum(unnormalized * scaled, axis=1) / total
+        gradient = np.sum(weights * (expected - chosen))  # of log p_y by log T
+        return chosen - np.log(total), np.array([gradient])
+
+    return evaluate
+
+
+TEMPERATURE_DEVIATION = 0.5
+"""Of the logarithm of a temperature a priori: three out of four are between 0.56 and 1.8."""
+
+
+def best_temperature(log_probabilities: Array, labels: Array) -> tuple[float, float]:
+    """The shrunk temperature, and the gain of a row; see :func:`tempered_densities`."""
+    evaluate = tempered_densities(log_probabilities, labels)
+    (found,), gain = shrunk(evaluate, len(labels), 1, TEMPERATURE_DEVIATION)
+    return found, gain
