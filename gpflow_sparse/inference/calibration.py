@@ -1,11 +1,15 @@
 """Corrections of predictions from held-out rows: factors of variances, temperature, quantiles."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
+from scipy import stats
+
+from gpflow_sparse.inference import sinh_arcsinh
 
 
 class Calibration(tf.Module):
@@ -14,12 +18,14 @@ class Calibration(tf.Module):
 
     The (co)variances of f are multiplied by one factor, the variance of Gaussian noise by another,
     which leaves means as they are. Probabilities p of classes become proportional to ``p^(1 / T)``
-    with one temperature T, which leaves their order as it is.
+    with one temperature T, which leaves their order as it is. Observations with Gaussian noise may
+    get the shape of a sinh-arcsinh distribution, which leaves their means and variances as they
+    are: see :mod:`gpflow_sparse.inference.sinh_arcsinh`.
 
     Found by :func:`gpflow_sparse.calibrate` and kept as ``model.calibration``. Not to be changed.
     """
 
-    temperature = 1.0  # older files have none
+    temperature, skewness, tail = 1.0, 0.0, 1.0  # older files have none
 
     def __init__(
         self,
@@ -27,6 +33,8 @@ class Calibration(tf.Module):
         noise: float = 1.0,
         *,
         temperature: float = 1.0,
+        skewness: float = 0.0,
+        tail: float = 1.0,
         num_rows: int = 0,
         scores: np.ndarray | None = None,
     ) -> None:
@@ -34,6 +42,9 @@ class Calibration(tf.Module):
         :param function: factor of the variance of f.
         :param noise: factor of the variance of Gaussian noise; 1 for other likelihoods.
         :param temperature: T, above 1 for probabilities that are less certain than the model's.
+        :param skewness: of observations; 0 for a symmetric distribution.
+        :param tail: of observations; below 1 for a narrower peak and heavier tails than a Gaussian
+            with the same variance.
         :param num_rows: held-out rows that the factors were found on.
         :param scores: conformal scores ``[n, P]``, in ascending order: distances of the held-out
             observations from their means, in standard deviations of calibrated predictions. None
@@ -41,14 +52,17 @@ class Calibration(tf.Module):
         :raises ValueError: for factors that are not positive, or another shape of scores.
         """
         super().__init__()
-        given = {"function": function, "noise": noise, "temperature": temperature}
+        given = {"function": function, "noise": noise, "temperature": temperature, "tail": tail}
         for name, value in given.items():
             if not 0.0 < value < math.inf:
                 raise ValueError(f"{name} must be a positive factor, got {value!r}.")
+        if not math.isfinite(skewness):
+            raise ValueError(f"skewness must be finite, got {skewness!r}.")
         if scores is not None and np.ndim(scores) != 2:
             raise ValueError(f"scores must have shape [n, P], got {np.shape(scores)}.")
         self.function, self.noise = float(function), float(noise)
         self.temperature = float(temperature)
+        self.skewness, self.tail = float(skewness), float(tail)
         self.num_rows, self.scores = int(num_rows), scores
         # of GPflow's own models: unconstrained values of the parameters that were changed
         self.originals: list[np.ndarray] | None = None
@@ -56,7 +70,29 @@ class Calibration(tf.Module):
     def __repr__(self) -> str:
         values = f"function={self.function:.4g}, noise={self.noise:.4g}"
         temperature = "" if self.temperature == 1.0 else f", temperature={self.temperature:.4g}"
-        return f"Calibration({values}{temperature})"
+        shape = f", skewness={self.skewness:.4g}, tail={self.tail:.4g}" if self.has_shape else ""
+        return f"Calibration({values}{temperature}{shape})"
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether observations are not Gaussian."""
+        return (self.skewness, self.tail) != (0.0, 1.0)
+
+    def quantiles(self, moments: Any, levels: Sequence[float]) -> tf.Tensor:
+        """
+        Quantiles ``[L, N, P]`` of observations with Gaussian noise.
+
+        :param moments: calibrated mean and variance of observations ``[N, P]``.
+        """
+        mean, var = moments
+        z = tf.constant(stats.norm.ppf(levels), mean.dtype)[:, None, None]
+        return mean + tf.sqrt(var) * sinh_arcsinh.from_normal(z, self.skewness, self.tail)
+
+    def distribution(self, moments: Any, Y: tf.Tensor) -> tf.Tensor:
+        """The probability ``[N, P]`` of observations below Y; arguments as :meth:`quantiles`."""
+        mean, var = moments
+        z, _ = sinh_arcsinh.to_normal((Y - mean) / tf.sqrt(var), self.skewness, self.tail)
+        return 0.5 * tf.math.erfc(-z / np.sqrt(2.0))
 
     @property
     def noise_beyond_likelihood(self) -> float:
@@ -154,6 +190,11 @@ def log_density(
     Y: tf.Tensor,
 ) -> tf.Tensor:
     """Calibrated log density of observations ``[N]``; arguments as in :func:`observations`."""
+    if calibration is not None and calibration.has_shape and isinstance(likelihood, Gaussian):
+        mean, var = observations(calibration, likelihood, X, moments)
+        residual, shape = (Y - mean) / tf.sqrt(var), (calibration.skewness, calibration.tail)
+        each = sinh_arcsinh.log_density(residual, *shape) - 0.5 * tf.math.log(var)
+        return tf.reduce_sum(each, axis=-1)
     if calibration is None or calibration.temperature == 1.0 or not has_classes(likelihood):
         trained = observed(calibration, likelihood, X, moments)
         return likelihood.predict_log_density(X, *trained, Y)

@@ -15,14 +15,14 @@ _NUM_FOLDS = 10
 
 
 def shrunk(
-    evaluate: Densities, num_rows: int, size: int, prior_deviation: float
+    evaluate: Densities, num_rows: int, size: int, prior_deviation: float | Array
 ) -> tuple[list[float], float]:
     """
     The most probable corrections, shrunk towards 1 by the cross-validated gain ``g`` of a row, over
     ten folds, and its standard error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0.
 
     :param size: number of corrections.
-    :param prior_deviation: standard deviation of their logarithms a priori.
+    :param prior_deviation: standard deviation of their logarithms a priori, or one of each.
     :return: the corrections, and the gain in nats; 0 where they are 1.
     """
     everything = np.ones(num_rows)
@@ -39,14 +39,14 @@ def shrunk(
 
 
 def most_probable(
-    evaluate: Densities, weights: Array, start: Array, prior_deviation: float
+    evaluate: Densities, weights: Array, start: Array, prior_deviation: float | Array | Array
 ) -> Array:
     """Logarithms of corrections of the largest log likelihood plus log prior density."""
 
     def loss(logs: Array) -> tuple[float, Array]:
         densities, gradient = evaluate(logs, weights)
-        precision = prior_deviation**-2
-        value = 0.5 * precision * np.sum(logs**2) - np.sum(weights * densities)
+        precision = 1.0 / np.square(prior_deviation)
+        value = 0.5 * np.sum(precision * logs**2) - np.sum(weights * densities)
         return value, precision * logs - gradient
 
     bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)

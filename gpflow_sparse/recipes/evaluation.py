@@ -86,15 +86,22 @@ class CachedModel:
     @property
     def has_quantiles(self) -> bool:
         """Whether the distribution of an observation is known, and is not one Gaussian."""
-        return hasattr(self._posterior, "predict_quantiles")
+        shaped = self.calibration is not None and self.calibration.has_shape
+        return shaped or hasattr(self._posterior, "predict_quantiles")
 
     def predict_quantiles(self, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """Quantiles of new observations at probabilities ``[L]``, ``[L, N, P]``."""
-        return self._posterior.predict_quantiles(X, levels)
+        if hasattr(self._posterior, "predict_quantiles"):
+            return self._posterior.predict_quantiles(X, levels)
+        assert self.calibration is not None
+        return self.calibration.quantiles(self.predict_y(X), levels)
 
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The probability of a new observation at ``X`` below ``Y``, ``[N, P]``."""
-        return self._posterior.predict_distribution(data)
+        if hasattr(self._posterior, "predict_distribution"):
+            return self._posterior.predict_distribution(data)
+        assert self.calibration is not None
+        return self.calibration.distribution(self.predict_y(data[0]), data[1])
 
     def _slices(self, X: tf.Tensor) -> list[slice]:
         """Rows whose predictions fit into memory together."""
