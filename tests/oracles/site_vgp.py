@@ -77,8 +77,3 @@ def one_versus_rest(m, v):
     """Probabilities ``[C]`` of the classes from C latent means and variances."""
     sigmoids = expit(m[:, None] + np.sqrt(v)[:, None] * NODES) @ WEIGHTS
     return sigmoids / sigmoids.sum()
-
-
-def tempered(p, temperature):
-    raised = p ** (1.0 / temperature)
-    return raised / raised.sum(axis=-1, keepdims=True)

@@ -87,8 +87,8 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
     with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = candidates(with_kernel)
-    assert names == ["solvegp", "swsgp"]
-    assert [hasattr(with_kernel.recipe(name), "image_shape") for name in names] == [False, False]
+    assert names == ["solvegp", "swsgp", "site_vgp"]
+    assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
 
 
 @pytest.mark.nightly
@@ -106,7 +106,7 @@ def test_the_choice_for_images_is_trained():
 
 def test_a_choice_without_time_ends_with_the_first_candidate():
     options = {"num_inducing": 8, "num_orthogonal": 4}
-    task = Task(table_of(300, 2, 3), options=options)
+    task = Task(table_of(2100, 2, 3), options=options)
     found = choice.choose(task, seconds=1e-3)
     assert [attempt.method for attempt in found.attempts] == [
         *("constant", "linear", "solvegp with softmax")
@@ -122,3 +122,14 @@ def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypa
     again = build_model(config, dataset, start=start)
     for before, after in zip(start.parameters, again.parameters, strict=True):
         np.testing.assert_array_equal(before.numpy(), after.numpy())
+
+
+def test_classes_on_few_rows_have_one_method():
+    names = [candidates(Task(table_of(rows, 2, 2))) for rows in (300, 1500, 2500)]
+    assert names == [["site_vgp"], ["solvegp", "swsgp", "site_vgp"], ["solvegp", "swsgp"]]
+    assert candidates(Task(table_of(300, 2, 3), likelihood="multiclass")) == ["solvegp"]
+    task = Task(table_of(60, 2, 3))
+    found = choice.choose(task, seconds=20.0)
+    assert (found.recipe.name, found.start) == ("site_vgp", None)
+    model = choice.train(task, found, seconds=20.0)
+    assert type(model.likelihood) is gs.likelihoods.OneVersusRest

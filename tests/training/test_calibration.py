@@ -83,8 +83,7 @@ def test_noise_that_depends_on_the_inputs_is_scaled_everywhere():
 
 def test_another_likelihood_has_a_factor_of_the_function_only():
     X, Y = held_out()
-    model = make(likelihood=gpflow.likelihoods.Bernoulli())
-    Y = (Y > 0.0).astype(float)
+    model = make(likelihood=gs.likelihoods.Laplace(0.1))
     for mean in model.q_mu:
         mean.assign(8.0 * mean)  # too certain
     mean, var = model.predict_f(X)
@@ -103,8 +102,9 @@ def test_another_likelihood_has_a_factor_of_the_function_only():
     assert gains.mean() > 0.0
     assert share > 0.2
     assert np.log(found.function) == pytest.approx(best, abs=0.02)  # of one step of the grid
+    counts = make(likelihood=gpflow.likelihoods.Poisson())
     with pytest.raises(ValueError, match="conformal must be False"):
-        gs.calibrate(model, (X, Y), conformal=True)
+        gs.calibrate(counts, (X, np.round(np.exp(Y))), conformal=True)
 
 
 def test_rare_large_errors_keep_variances_that_are_too_wide_for_most_rows():
@@ -116,6 +116,64 @@ def test_rare_large_errors_keep_variances_that_are_too_wide_for_most_rows():
     errors[::50] = 4.0 * np.sqrt(var + 0.1)[::50]
     found = gs.calibrate(model, (X, mean + errors))
     assert (found.function, found.noise) == (1.0, 1.0)
+
+
+CLASSES = ["solvegp_bernoulli", "solvegp_multiclass", "deep_convolution", "site_vgp_classes"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_temperature_raises_probabilities_to_a_power(name, tmp_path):
+    member = OURS[name]
+    model, X, Y = perturb(member.build()), inputs(), member.outputs()
+    before, f = probabilities(model, X), model.predict_f(X)
+    model.calibration = Calibration(temperature=1.7)
+    wanted, labels = oracle.tempered(before, 1.7), Y[:, 0].astype(int)
+    assert np.abs(wanted - before).max() > 0.01
+    density = np.log(wanted[np.arange(len(X)), labels])
+    gs.save(model, tmp_path / "model")
+    for same in (model, gs.load(tmp_path / "model")):
+        np.testing.assert_allclose(probabilities(same, X), wanted, rtol=1e-9)
+        P, likelihood = same.predict_y(X)[0], same.likelihood
+        np.testing.assert_allclose(same.predict_y(X)[1], P * (1.0 - P), rtol=1e-9)
+        np.testing.assert_allclose(same.predict_log_density((X, Y)), density, rtol=1e-9)
+        cached = same.posterior()
+        np.testing.assert_allclose(cached.predict_y(X, likelihood)[0], P, rtol=1e-9)
+        np.testing.assert_allclose(
+            cached.predict_log_density((X, Y), likelihood), density, rtol=1e-9
+        )
+        np.testing.assert_array_equal(same.predict_f(X)[1], f[1])
+
+
+def probabilities(model, X):
+    mean = model.predict_y(X)[0].numpy()
+    P = np.hstack([1.0 - mean, mean]) if mean.shape[1] == 1 else mean
+    return P / P.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_temperature_of_classes_is_that_of_the_oracle(num_classes, tmp_path):
+    X, _ = held_out(300)
+    two = num_classes == 2
+    likelihood = gpflow.likelihoods.Bernoulli() if two else gpflow.likelihoods.MultiClass(3)
+    model = make(1 if two else 3, likelihood)
+    for mean in model.q_mu:
+        mean.assign(4.0 * mean)  # too certain
+    P = probabilities(model, X)
+    rng = np.random.default_rng(0)
+    labels = np.array([rng.choice(num_classes, p=oracle.tempered(p, 3.0)) for p in P])
+    data = X, labels[:, None].astype(float)
+    before = np.mean(model.predict_log_density(data))
+    found = gs.calibrate(model, data)
+    wanted = oracle.best_temperature(P, labels)
+    assert found.temperature == pytest.approx(wanted, abs=2e-3)  # of the grid
+    assert wanted > 1.3
+    assert (found.function, found.noise, found.num_rows) == (1.0, 1.0, 300)
+    assert np.mean(model.predict_log_density(data)) > before + 0.01
+    gs.export(model, tmp_path / "export")
+    loaded = tf.saved_model.load(str(tmp_path / "export"))
+    np.testing.assert_allclose(loaded.predict_y(tf.constant(X))[0], model.predict_y(X)[0])
+    gs.uncalibrate(model)
+    np.testing.assert_allclose(probabilities(model, X), P)
 
 
 @our_models

@@ -1,6 +1,6 @@
 """The bound as a function of the hyperparameters alone, at the best sites for each value."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,6 @@ from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.numerics.tracing import compiled
 
-if TYPE_CHECKING:
-    from gpflow_sparse.models.site_vgp.model import SiteVGP
-
 Array = np.ndarray
 # Decrease of the bound, in nats, from one evaluation to the next at the same sites, above which
 # sites may start from the prior instead: from a mean that is too large steps have to be short.
@@ -37,8 +34,9 @@ class SiteBound:
     last as long as this object.
     """
 
-    def __init__(self, model: "SiteVGP", limits: Limits) -> None:
+    def __init__(self, model: Any, limits: Limits) -> None:
         """
+        :param model: a :class:`~gpflow_sparse.models.SiteVGP`.
         :param limits: of the search for the best sites in each evaluation.
         """
         self._model, self.limits = model, limits

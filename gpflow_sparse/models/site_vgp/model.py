@@ -49,8 +49,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
     one Gaussian site, a precision and a linear term, for each row and latent function
     (Opper and Archambeau, "The Variational Gaussian Approximation Revisited", 2009). Unlike
     GPflow's VGP it is not trained by an optimizer: :meth:`fit_sites` updates the sites in closed
-    form, by natural-gradient steps of full length (Khan and Lin, "Conjugate-Computation Variational
-    Inference", 2017), some ten to twenty. With Gaussian noise one step gives
+    form, by natural-gradient steps (Khan and Lin, "Conjugate-Computation Variational
+    Inference", 2017), some ten to fifty. With Gaussian noise one step gives
     ``gpflow.models.GPR``. :meth:`fit_hyperparameters` maximizes the bound at the best sites, and
     there its gradient needs no derivative of the sites.
 
