@@ -23,6 +23,7 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
+from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
@@ -280,9 +281,18 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         found = self._posterior.calibration
         factor = 1.0 if found is None else found.noise_beyond_likelihood
         Y = sample_outputs(self.model_.likelihood, F, rng, factor)
+        if found is not None and found.has_shape:
+            Y = self._reshaped(rows, Y)
         inverse = self.model_.standardizer.inverse_outputs
         samples = np.stack([inverse(y) for y in Y], axis=-1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
+
+    def _reshaped(self, rows: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Gaussian draws of observations ``[S, N, P]`` with the shape of the calibration."""
+        mean, variance = self._moments(rows, "predict_y")
+        found, deviation = self._posterior.calibration, np.sqrt(variance)
+        z = tf.constant((Y - mean) / deviation)
+        return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""

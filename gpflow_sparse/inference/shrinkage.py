@@ -15,7 +15,11 @@ _NUM_FOLDS = 10
 
 
 def shrunk(
-    evaluate: Densities, num_rows: int, size: int, prior_deviation: float | Array
+    evaluate: Densities,
+    num_rows: int,
+    size: int,
+    prior_deviation: float | Array,
+    largest: float = _LARGEST_LOG,
 ) -> tuple[list[float], float]:
     """
     The most probable corrections, shrunk towards 1 by the cross-validated gain ``g`` of a row, over
@@ -23,15 +27,16 @@ def shrunk(
 
     :param size: number of corrections.
     :param prior_deviation: standard deviation of their logarithms a priori, or one of each.
+    :param largest: bound of the logarithms.
     :return: the corrections, and the gain in nats; 0 where they are 1.
     """
     everything = np.ones(num_rows)
-    best = most_probable(evaluate, everything, np.zeros(size), prior_deviation)
+    best = most_probable(evaluate, everything, np.zeros(size), prior_deviation, largest)
     folds = np.arange(num_rows) % _NUM_FOLDS
     gains = -evaluate(np.zeros(size), everything)[0]
     for fold in range(_NUM_FOLDS):
         weights = (folds != fold).astype(np.float64)
-        logs = most_probable(evaluate, weights, best, prior_deviation)
+        logs = most_probable(evaluate, weights, best, prior_deviation, largest)
         gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
     mean, error = float(gains.mean()), float(gains.std()) / num_rows**0.5
     share = max(0.0, 1.0 - (error / mean) ** 2) if mean > 0.0 else 0.0
@@ -39,7 +44,11 @@ def shrunk(
 
 
 def most_probable(
-    evaluate: Densities, weights: Array, start: Array, prior_deviation: float | Array | Array
+    evaluate: Densities,
+    weights: Array,
+    start: Array,
+    prior_deviation: float | Array,
+    largest: float = _LARGEST_LOG,
 ) -> Array:
     """Logarithms of corrections of the largest log likelihood plus log prior density."""
 
@@ -49,7 +58,7 @@ def most_probable(
         value = 0.5 * np.sum(precision * logs**2) - np.sum(weights * densities)
         return value, precision * logs - gradient
 
-    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)
+    bounds = [(-largest, largest)] * len(start)
     options = {"ftol": 1e-13, "gtol": 1e-8}
     return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]
 

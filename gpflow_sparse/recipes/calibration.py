@@ -95,9 +95,14 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
     noise = ""
     if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
         noise = f", the variance of the noise by {found.noise:.3g}"
+    shape = ""
+    if found.has_shape:
+        shape = (
+            f", the tails have the exponent {found.tail:.3g} and the skewness {found.skewness:.3g}"
+        )
     return (
         f"Calibrated on {found.num_rows} held-out rows: the variance of the function is multiplied "
-        f"by {found.function:.3g}{noise}{intervals}."
+        f"by {found.function:.3g}{noise}{shape}{intervals}."
     )
 
 
@@ -106,6 +111,6 @@ def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
     found = getattr(model, "calibration", None)
     if found is None:
         return {}
-    names = ("function", "noise", "temperature", "num_rows")
+    names = ("function", "noise", "temperature", "skewness", "tail", "num_rows")
     factors = {name: getattr(found, name) for name in names}
     return {"calibration": factors}

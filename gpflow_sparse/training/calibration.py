@@ -23,8 +23,8 @@ MIN_ROWS = 100
 """Least number of rows: with fewer the relative standard error of a variance exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
-# Of the skewness, and of the logarithm of the tail.
-_SHAPE_DEVIATIONS = np.array([0.3, 0.5])
+# Of the skewness, and of the logarithm of the tail; and their bound, since sinh overflows.
+_SHAPE_DEVIATIONS, _MAX_SHAPE = np.array([0.3, 0.5]), 1.2
 _CHUNK = 2048
 
 
@@ -226,6 +226,13 @@ def _shaped(residuals: tf.Tensor) -> Densities:
     return evaluate
 
 
+def _best_shape(residuals: tf.Tensor) -> tuple[tuple[float, float], float]:
+    """Shrunk skewness and tail of standardized residuals, and the gain of a row."""
+    count, evaluate = len(residuals), _shaped(residuals)
+    (exponential, tail), gain = shrunk(evaluate, count, 2, _SHAPE_DEVIATIONS, _MAX_SHAPE)
+    return (float(np.log(exponential)), tail), gain
+
+
 def _best(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[Calibration, float]:
     """The shrunk corrections, and the gain of a row."""
     likelihood, count = model.likelihood, len(X)
@@ -244,13 +251,11 @@ def _best(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[Calibration, floa
         return Calibration(found, found, num_rows=count), gain
     if isinstance(likelihood, Gaussian):
         (function, noise), gain = shrunk(rows.gaussian(likelihood), count, 2, _PRIOR_DEVIATION)
-        skewness, tail, more = 1.0, 1.0, 0.0
+        skewness, tail, more = 0.0, 1.0, 0.0
         if isinstance(model, SparseGPModel) and not rows.is_deep:
             residuals = rows.residuals(likelihood, function, noise)
-            (skewness, tail), more = shrunk(_shaped(residuals), count, 2, _SHAPE_DEVIATIONS)
-        found = Calibration(
-            function, noise, skewness=float(np.log(skewness)), tail=tail, num_rows=count
-        )
+            (skewness, tail), more = _best_shape(residuals)
+        found = Calibration(function, noise, skewness=skewness, tail=tail, num_rows=count)
         return found, gain + more
     (function,), gain = shrunk(rows.other(likelihood), count, 1, _PRIOR_DEVIATION)
     return Calibration(function, num_rows=count), gain

@@ -15,34 +15,58 @@ def densities(log_function, log_noise, Y, mean, var, noise):
     return log_density(Y, mean, spread).sum(axis=1)
 
 
-def most_probable(*rows):
+def most_probable(densities, rows, deviations, width=4.0):
     """
-    Logarithms of both factors: the maximum of the log likelihood plus the log prior, on grids that
-    shrink around the best point, to 1e-7.
+    Two logarithms: the maximum of the log likelihood plus the log prior, on grids that shrink
+    around the best point, to 1e-7.
     """
-    center, width = np.zeros(2), 4.0
+    center = np.zeros(2)
     while width > 1e-7:
         steps = width * np.linspace(-1.0, 1.0, 9)
-        points = [(center[0] + a, center[1] + b) for a in steps for b in steps]
-        values = [densities(a, b, *rows).sum() - 0.5 * (a**2 + b**2) for a, b in points]
-        center = np.array(points[int(np.argmax(values))])
+        points = [center + np.array([a, b]) for a in steps for b in steps]
+        values = [
+            densities(*at, *rows).sum() - 0.5 * np.sum((at / deviations) ** 2) for at in points
+        ]
+        center = points[int(np.argmax(values))]
         width *= 0.5
     return center
 
 
-def best_factors(Y, mean, var, noise):
-    """Both factors, shrunk by the gain of each row from the factors of nine folds of the others."""
-    rows = (Y, mean, var, noise)
-    gains = np.empty(len(Y))
+def shrunk(densities, rows, deviations, width=4.0):
+    """Shrunk by the gain of each row from what nine folds of the others give."""
+    count = len(rows[0])
+    gains = np.empty(count)
     for fold in range(10):
-        seen = [n for n in range(len(Y)) if n % 10 != fold]
-        logs = most_probable(*(part[seen] for part in rows))
-        for n in range(fold, len(Y), 10):
-            own = [part[n : n + 1] for part in rows]
-            gains[n] = (densities(*logs, *own) - densities(0.0, 0.0, *own))[0]
-    gain, error = gains.mean(), math.sqrt(gains.var() / len(Y))
+        seen = [n for n in range(count) if n % 10 != fold]
+        logs = most_probable(densities, [part[seen] for part in rows], deviations, width)
+        own = [part[fold::10] for part in rows]
+        gains[fold::10] = densities(*logs, *own) - densities(0.0, 0.0, *own)
+    gain, error = gains.mean(), math.sqrt(gains.var() / count)
     share = 1.0 - (error / gain) ** 2 if gain > error else 0.0
-    return np.exp(share * most_probable(*rows))
+    return share * most_probable(densities, rows, deviations, width)
+
+
+def best_factors(Y, mean, var, noise):
+    """Factors of the variance of f and of the noise."""
+    return np.exp(shrunk(densities, (Y, mean, var, noise), np.ones(2)))
+
+
+def shaped(skewness, log_tail, residuals):
+    """Densities of standardized sinh-arcsinh variables, by SciPy's derivative of the map."""
+    tail = np.exp(log_tail)
+    z = np.linspace(-9.0, 9.0, 2001)
+    x, w = np.sinh((np.arcsinh(z) + skewness) / tail), np.exp(-0.5 * z**2)
+    mean = np.sum(w * x) / w.sum()
+    deviation = np.sqrt(np.sum(w * (x - mean) ** 2) / w.sum())
+    x = mean + deviation * residuals
+    angle = tail * np.arcsinh(x) - skewness
+    slope = deviation * tail * np.cosh(angle) / np.sqrt(1.0 + x**2)
+    return log_density(np.sinh(angle), 0.0, 1.0) + np.log(slope)
+
+
+def best_shape(residuals):
+    """Skewness and logarithm of the tail."""
+    return shrunk(shaped, (residuals,), np.array([0.3, 0.5]), width=0.5)
 
 
 def tempered(P, temperature):
