@@ -273,19 +273,23 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         rows = self._standardized(X)
         _require_joint(rows)
-        rng = check_random_state(random_state)
-        mean, covariance = self.model_.predict_f(
-            tf.convert_to_tensor(rows, gpflow.default_float()), full_cov=True
-        )
-        F = _joint_samples(mean.numpy(), covariance.numpy(), n_samples, rng)
-        found = self._posterior.calibration
-        factor = 1.0 if found is None else found.noise_beyond_likelihood
-        Y = sample_outputs(self.model_.likelihood, F, rng, factor)
-        if found is not None and found.has_shape:
-            Y = self._reshaped(rows, Y)
+        Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
         inverse = self.model_.standardizer.inverse_outputs
         samples = np.stack([inverse(y) for y in Y], axis=-1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
+
+    def _draw_observations(self, rows: np.ndarray, count: int, rng: Any) -> np.ndarray:
+        """Joint draws of standardized observations ``[S, N, P]``."""
+        inputs = tf.convert_to_tensor(rows, gpflow.default_float())
+        if self._posterior.draws_observations:
+            tf.random.set_seed(rng.randint(2**31 - 1))
+            return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
+        mean, covariance = self.model_.predict_f(inputs, full_cov=True)
+        F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
+        found = self._posterior.calibration
+        factor = 1.0 if found is None else found.noise_beyond_likelihood
+        Y = sample_outputs(self.model_.likelihood, F, rng, factor)
+        return Y if found is None or not found.has_shape else self._reshaped(rows, Y)
 
     def _reshaped(self, rows: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Gaussian draws of observations ``[S, N, P]`` with the shape of the calibration."""

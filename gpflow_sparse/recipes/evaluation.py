@@ -103,6 +103,15 @@ class CachedModel:
         assert self.calibration is not None
         return self.calibration.distribution(self.predict_y(data[0]), data[1])
 
+    @property
+    def draws_observations(self) -> bool:
+        """Whether :meth:`sample_y` is the only way to joint draws of observations."""
+        return hasattr(self._posterior, "sample_y")
+
+    def sample_y(self, X: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of new observations ``[S, N, P]``."""
+        return self._posterior.sample_y(X, num_samples)
+
     def _slices(self, X: tf.Tensor) -> list[slice]:
         """Rows whose predictions fit into memory together."""
         num_rows = int(X.shape[0])

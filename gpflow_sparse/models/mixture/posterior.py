@@ -130,6 +130,11 @@ class MixturePosterior(SparsePosterior):
         """Quantiles of new observations ``[L, n, P]`` at probabilities ``[L]``."""
         return self.quantiles(self.cache, Xnew, levels)
 
+    @public_method(prediction=True)
+    def sample_y(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of new observations ``[S, n, P]``."""
+        return self.samples(self.cache, Xnew, num_samples, full_cov=True, with_noise=True)
+
     @public_method("the distribution function", prediction=True)
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
@@ -166,10 +171,17 @@ class MixturePosterior(SparsePosterior):
         return found.estimated_root
 
     def samples(
-        self, cache: Cache | None, X: tf.Tensor, num_samples: int, *, full_cov: bool
+        self,
+        cache: Cache | None,
+        X: tf.Tensor,
+        num_samples: int,
+        *,
+        full_cov: bool,
+        with_noise: bool = False,
     ) -> tf.Tensor:
         """
-        Draws of f at ``X [n, D]``, ``[num_samples, n, P]``: each of one draw of one component.
+        Draws of f, or of observations, at ``X [n, D]``, ``[num_samples, n, P]``: each of one draw
+        of one component.
         """
         all_states = list(self._states(cache))
         logs = [
@@ -183,37 +195,41 @@ class MixturePosterior(SparsePosterior):
             own = tf.where((number >= start) & (number < end))[:, 0]
             chosen = tf.gather(number, own) - start
             picked = tf.nest.map_structure(partial(tf.gather, indices=chosen), states)
-            found.append(self._samples_of(index, picked, X, full_cov))
+            found.append(self._samples_of(index, picked, X, full_cov, with_noise))
             places.append(own)
             start = end
         order = tf.argsort(tf.concat(places, axis=0))
         return tf.gather(tf.concat(found, axis=0), order)
 
-    def _samples_of(self, number: int, states: States, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
-        """One draw of f for each state of a component ``[S, n, P]``."""
+    def _samples_of(
+        self, number: int, states: States, X: tf.Tensor, full_cov: bool, with_noise: bool
+    ) -> tf.Tensor:
+        """One draw for each state of a component ``[S, n, P]``."""
         mean, cov = self._by_draw(number, states, X, joint=full_cov)
-        noise = tf.random.normal(tf.shape(mean), dtype=mean.dtype)
-        factor = self.variance_factor**0.5
+        shape, factor = tf.shape(mean), self.variance_factor**0.5
+        standard = tf.random.normal(shape, dtype=mean.dtype)
         if full_cov:
             amount = linalg.jitter(tf.linalg.diag_part(cov))
             L = linalg.cholesky(linalg.add_jitter(cov, amount), "the covariance of the samples")
-            drawn = mean + factor * tf.linalg.matmul(L, noise)
+            drawn = mean + factor * tf.linalg.matmul(L, standard)
         else:
-            drawn = mean + factor * tf.sqrt(cov)[..., None] * noise
+            drawn = mean + factor * tf.sqrt(cov)[..., None] * standard
+        if with_noise:
+            noise = self._noise_factor * states.noise[:, None, None]
+            drawn += tf.sqrt(noise) * tf.random.normal(shape, dtype=mean.dtype)
         transform = self.components[number].transform
         return drawn if transform is None else transform.inverse(drawn)
 
     def gaussians(self, cache: Cache | None, X: tf.Tensor) -> Iterator[Gaussians]:
         """Predictions of f by the draws of each component, prior mean included."""
-        found, factor = self.calibration, self.variance_factor
-        noise_factor = 1.0 if found is None else found.noise
+        factor = self.variance_factor
         for number, states in enumerate(self._states(cache)):
             mean, var = self._by_draw(number, states, X, joint=False)
             yield Gaussians(
                 states.log_weights + tf.cast(self._log_shares[number], mean.dtype),
                 mean,
                 factor * var[..., None] + tf.zeros_like(mean),
-                noise_factor * states.noise[:, None, None],
+                self._noise_factor * states.noise[:, None, None],
                 self.components[number].transform,
             )
 
@@ -249,6 +265,10 @@ class MixturePosterior(SparsePosterior):
         given = rows.X, rows.Y, noises
         mean = self.mean_function
         return ComponentPaths(kernel, given, states.L[draw], component.transform, mean, sampler)
+
+    @property
+    def _noise_factor(self) -> float:
+        return 1.0 if self.calibration is None else self.calibration.noise
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         return self.moments(cache, X, with_noise=False)
