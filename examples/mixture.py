@@ -1,6 +1,6 @@
 """GPMixture: few rows, with hyperparameters and kernels averaged rather than chosen.
 
-    python examples/mixture.py --output mixture.png
+python examples/mixture.py --output mixture.png
 """
 
 import click
@@ -19,7 +19,7 @@ def draw(num_rows, rng):
 
 
 @click.command()
-@click.option("--num-data", default=20, show_default=True, help="Rows.")
+@click.option("--num-data", default=40, show_default=True, help="Rows.")
 @click.option("--output", default="mixture.png", show_default=True, help="Figure to write.")
 def main(num_data, output):
     """Average four kernels, and compare with the mode of one."""

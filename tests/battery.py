@@ -33,6 +33,7 @@ from gpflow_sparse.models import (
     DualOptions,
     GPLayer,
     GPMixture,
+    NearestNeighborClassifier,
     NearestNeighborGP,
     ResidualNeighborGP,
     SiteVGP,
@@ -251,6 +252,13 @@ def nearest(H, P=1) -> Callable[..., Any]:
         mean_function=linear(P),
         noise_variance=0.2,
         num_objective_rows=9,
+    )
+
+
+def nearest_classes():
+    """Classes from the 5 nearest rows, with a prior mean for each."""
+    return NearestNeighborClassifier(
+        (inputs(), classes()), matern(), 3, num_neighbors=5, concentration=0.1
     )
 
 
@@ -598,6 +606,7 @@ REGRESSIONS = {
         xla=None,
     ),
     "gpnn": Member(nearest(5, P=2), reals(2)),
+    "gpnn_classes": Member(nearest_classes, classes, xla=None),
     "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),
 }

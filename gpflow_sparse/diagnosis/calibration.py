@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Softmax
+from gpflow.likelihoods import Bernoulli, Gaussian
 from scipy.spatial import cKDTree
 
 from gpflow_sparse.data import metrics
 from gpflow_sparse.diagnosis.inducing import UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import column_lengthscales
+from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.initialization import kmeans
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -37,7 +38,7 @@ def predict_rows(model: Any, X: tf.Tensor, Y: tf.Tensor) -> Predictions:
         predictions that are not finite.
     """
     likelihood = model.likelihood
-    if not isinstance(likelihood, Gaussian | Bernoulli | MultiClass | Softmax):
+    if not (isinstance(likelihood, Gaussian) or has_classes(likelihood)):
         raise UnavailableError(f"not for {type(likelihood).__name__} likelihoods.")
     parts = [model.predict_y(X[rows]) for rows in batches(X.shape[0])]
     mean, variance = (

@@ -7,6 +7,9 @@ from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inference.neighborhoods import conditional_weights
 from gpflow_sparse.numerics import linalg
 
+# Precision in place of zero: an observation without effect.
+_LEAST_PRECISION = 1e-12
+
 
 def nearest_rows_moments(
     kernel: Kernel,
@@ -36,3 +39,32 @@ def nearest_rows_moments(
     K = linalg.add_jitter(K, noise_variance + linalg.jitter(diagonal, jitter))
     weights, var = conditional_weights(K, k, diagonal)  # [n, H], [n]
     return tf.linalg.matvec(values, weights, transpose_a=True), var
+
+
+def nearest_sites_moments(
+    kernel: Kernel, X: tf.Tensor, places: tf.Tensor, targets: tf.Tensor, precisions: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance of f ``[n, P]`` at each row given Gaussian sites around it, of which each has
+    a precision of its own for each output:
+
+        mean = k^T (K + diag(1 / tau))^-1 t,      var = k(x, x) - k^T (K + diag(1 / tau))^-1 k.
+
+    Time O(n P H^3), memory O(n P H^2).
+
+    :param X: ``[n, D]``.
+    :param places: inputs of the neighbors, ``[n, H, D]``.
+    :param targets: t ``[n, H, P]``, minus the prior mean.
+    :param precisions: tau ``[n, H, P]``, at least zero; a site of zero has no effect.
+    """
+    K, k, diagonal = local_covariances(kernel, X, places)
+    _, H, P = precisions.shape
+    noise = 1.0 / tf.maximum(precisions, tf.constant(_LEAST_PRECISION, precisions.dtype))
+    noise = tf.reshape(tf.transpose(noise, [0, 2, 1]), [-1, H])  # [n P, H]
+    weights, var = conditional_weights(
+        linalg.add_jitter(tf.repeat(K, P, axis=0), noise),
+        tf.repeat(k, P, axis=0),
+        tf.repeat(diagonal, P),
+    )
+    weights, var = tf.reshape(weights, [-1, P, H]), tf.reshape(var, [-1, P])
+    return tf.einsum("nph,nhp->np", weights, targets), var

@@ -21,7 +21,7 @@ from gpflow_sparse.models.deep import (
 from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.mixture import GPMixture
-from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
+from gpflow_sparse.models.nearest_neighbor import NearestNeighborClassifier, NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
 from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
 from gpflow_sparse.models.site_vgp import SiteVGP
@@ -46,6 +46,7 @@ __all__ = [
     "DualOptions",
     "GPLayer",
     "GPMixture",
+    "NearestNeighborClassifier",
     "NearestNeighborGP",
     "ResidualNeighborGP",
     "SiteVGP",

@@ -20,6 +20,7 @@ from gpflow_sparse.models import (
     SWSGP,
     DeepGP,
     DualGPR,
+    NearestNeighborClassifier,
     NearestNeighborGP,
     SiteVGP,
     SoftKI,
@@ -62,6 +63,11 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (DualGPR, "num_features", int, "a count"),
     (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
+# Models that compare all their parts with each other.
+_CHECKED = (
+    *(DeepGP, DualGPR, NearestNeighborClassifier, NearestNeighborGP, QSGP, SiteVGP, SoftKI),
+    SWSGP,
+)
 # Attributes that not all of these models have.
 _OPTIONAL = ("inducing_variable", "whiten")
 
@@ -94,9 +100,9 @@ def validate_loaded_model(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, NearestNeighborGP | SiteVGP | SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
+    if isinstance(model, _CHECKED):
         model._require_parts(model.input_dim, model.dtype)
-        if isinstance(model, NearestNeighborGP):
+        if isinstance(model, NearestNeighborClassifier | NearestNeighborGP):
             model.validate_groups()
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])

@@ -370,5 +370,5 @@ def _conformal_radius(model: Any, coverage: float) -> np.ndarray | None:
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:
     """Predicted means of labels as probabilities ``[N, C]`` that add up to one."""
-    P = np.concatenate([1.0 - mean, mean], axis=1) if num_classes == 2 else mean
+    P = mean if mean.shape[1] == num_classes else np.concatenate([1.0 - mean, mean], axis=1)
     return P / P.sum(axis=1, keepdims=True)

@@ -11,6 +11,7 @@ from gpflow_sparse.recipes.methods.basis_gpr import BasisGPR
 from gpflow_sparse.recipes.methods.basis_svgp import BasisSVGP
 from gpflow_sparse.recipes.methods.convolutional import ConvolutionalSolveGP, ConvolutionalSVGP
 from gpflow_sparse.recipes.methods.deep import Deep
+from gpflow_sparse.recipes.methods.dirichlet_gpnn import DirichletGPnn
 from gpflow_sparse.recipes.methods.dual import Dual
 from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
@@ -32,6 +33,7 @@ from gpflow_sparse.recipes.methods.swsgp import SWSGP
 # then methods whose start takes least time.
 _LISTED: tuple[type[Recipe], ...] = (
     GPnn,
+    DirichletGPnn,
     SoftKI,
     SolveGP,
     SWSGP,

@@ -17,6 +17,7 @@ from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, notes_of
+from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes.evaluation import (
     CachedModel,
     class_probabilities,
@@ -280,9 +281,7 @@ def _predict_part(
 def _count_classes(likelihood: Any) -> int | None:
     if isinstance(likelihood, gpflow.likelihoods.Bernoulli):
         return 2
-    if isinstance(likelihood, gpflow.likelihoods.MultiClass | gpflow.likelihoods.Softmax):
-        return int(likelihood.latent_dim or 0)
-    return None
+    return int(likelihood.num_classes) if has_classes(likelihood) else None
 
 
 def _require_fit(

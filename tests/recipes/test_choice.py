@@ -61,7 +61,8 @@ def table_of(num_rows, num_columns, num_classes=None):
 def test_neighbors_are_no_candidate_for_many_columns():
     for num_classes in (None, 2, 3):
         narrow, wide = (candidates(Task(table_of(1200, D, num_classes))) for D in (100, 101))
-        assert set(narrow) - set(wide) == {"swsgp"}
+        nearest = {"swsgp"} if num_classes is None else {"swsgp", "dirichlet_gpnn"}
+        assert set(narrow) - set(wide) == nearest
     assert candidates(Task(table_of(1200, 2)))[0] == "gpnn"  # needs no steps
 
 
@@ -87,7 +88,7 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
     with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = candidates(with_kernel)
-    assert names == ["solvegp", "swsgp", "site_vgp"]
+    assert names == ["dirichlet_gpnn", "solvegp", "swsgp", "site_vgp"]
     assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
 
 
@@ -109,7 +110,7 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
     task = Task(table_of(2100, 2, 3), options=options)
     found = choice.choose(task, seconds=1e-3)
     assert [attempt.method for attempt in found.attempts] == [
-        *("constant", "linear", "solvegp with softmax")
+        *("constant", "linear", "dirichlet_gpnn")
     ]
     assert choice.train(task, found, seconds=0.0) is found.start
 
@@ -126,7 +127,8 @@ def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypa
 
 def test_classes_on_few_rows_have_one_method():
     names = [candidates(Task(table_of(rows, 2, 2))) for rows in (300, 1500, 2500)]
-    assert names == [["site_vgp"], ["solvegp", "swsgp", "site_vgp"], ["solvegp", "swsgp"]]
+    many = ["dirichlet_gpnn", "solvegp", "swsgp"]
+    assert names == [["site_vgp"], [*many, "site_vgp"], many]
     assert candidates(Task(table_of(300, 2, 3), likelihood="multiclass")) == ["solvegp"]
     task = Task(table_of(60, 2, 3))
     found = choice.choose(task, seconds=20.0)

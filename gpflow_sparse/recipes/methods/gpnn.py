@@ -23,7 +23,7 @@ class GPnn(Recipe):
         "an exact GP on the nearest training rows of each predicted row; hyperparameters of local "
         "subsets"
     )
-    for_classes = "solvegp"
+    for_classes = "dirichlet_gpnn"
     is_trained = False
     by_minibatches = False
     improves_start = True

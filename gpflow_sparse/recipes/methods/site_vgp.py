@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import gpflow_sparse as gs
+from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import EXACT_SUBSET, shuffled
@@ -78,6 +79,8 @@ class SiteVGP(Recipe):
             fitted.fit_hyperparameters(seconds=seconds)
             model.fit_sites()
             bound = float(model.elbo())
+        if self.can_calibrate and has_classes(model.likelihood):
+            model.fit_temperature()
         passed = time.perf_counter() - begin
         return gs.training.History(np.array([-bound]), np.array([passed]), False)
 

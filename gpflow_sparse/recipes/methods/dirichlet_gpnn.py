@@ -1,0 +1,77 @@
+"""Nearest-neighbor GPs on tables with classes."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes import options
+from gpflow_sparse.recipes.base import Recipe, option
+
+# Columns beyond which nearest rows are slow to find.
+_MAX_COLUMNS = 100
+# Starting variance of the latent functions, and fraction of the median distances of rows that is
+# the start of the lengthscales.
+_VARIANCE, _FRACTION = 10.0, 0.5
+# Entries of the covariances of the rows of the objective, 64 MiB of float64; most and fewest rows.
+_ENTRIES, _MOST, _FEWEST = 2**23, 1000, 100
+
+
+@dataclass(frozen=True)
+class DirichletGPnn(Recipe):
+    """Options of nearest neighbors, :class:`gpflow_sparse.models.NearestNeighborClassifier`."""
+
+    name = "dirichlet_gpnn"
+    title = "GPnn for classes"
+    idea = "classes as regression of their log odds, predicted from the nearest training rows"
+    by_minibatches = False
+    makes_kernel = True
+
+    kernel: str = options.kernel("matern32")
+    ard: bool = options.ard()
+    num_neighbors: int = option(64, "Nearest training rows from which a row is predicted.", least=1)
+
+    @classmethod
+    def suits(cls, task: Any) -> str:
+        if not task.has_labels or task.has_images:
+            return "it is for classes"
+        if not task.is_long:
+            return f"a table of at most {task.few_rows} rows has q at all rows"
+        if task.num_columns > _MAX_COLUMNS:
+            return f"nearest rows are slow to find in more than {_MAX_COLUMNS} columns"
+        if (task.likelihood or task.options.get("likelihood")) not in (None, "softmax"):
+            return "its likelihood is softmax"
+        return ""
+
+    def unread(self) -> dict[str, str]:
+        return {"likelihood": "always softmax"}
+
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        from gpflow_sparse.recipes.starts import KERNELS
+
+        X, _ = data
+        count = getattr(likelihood, "num_classes", 2)
+        if kernel is None:
+            profile = KERNELS.get(self.kernel, KERNELS["matern32"])
+            distances = gs.initialization.median_lengthscales(X, seed=self.seed)
+            scales = _FRACTION * (distances if self.ard else float(np.median(distances)))
+            kernel = profile(variance=_VARIANCE, lengthscales=scales)
+        rows = _ENTRIES // (count * (self.num_neighbors + 1) ** 2)
+        given = {"num_neighbors": self.num_neighbors, **given}
+        return gs.models.NearestNeighborClassifier(
+            data, kernel, count, num_objective_rows=min(max(rows, _FEWEST), _MOST), **given
+        )
+
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        begin = time.perf_counter()
+        seconds = None if math.isinf(until) else max(0.0, until - begin)
+        objective = model.fit_hyperparameters(seconds=seconds)
+        passed = time.perf_counter() - begin
+        return gs.training.History(np.array([-objective]), np.array([passed]), False)
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        """Data and sites, and eight times the covariances of the rows of the objective."""
+        return num_rows * (input_dim + 2 * num_latent_gps) + 8 * _ENTRIES
