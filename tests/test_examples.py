@@ -20,6 +20,10 @@ INFINITY = float("inf")
 # largest error is below what they vary, for ten classes below what is wrong by chance, 0.9
 FAST = {
     "gpnn": ("--num-data 4000 --num-neighbors 64", {"rmse": (0, 0.2), "coverage": (0.92, 0.98)}),
+    "mixture": (
+        "--num-data 15",
+        {"nlpd": (-0.5, 1), "coverage": (0.6, 1), "effective_draws": (3, 32)},
+    ),
     "site_vgp": ("--num-data 60", {"elbo": (-60, -10), "error_rate": (0, 0.2), "nlpd": (0, 0.5)}),
     "solvegp": ("--num-steps 100", {"elbo": (-1500, 0), "rmse": (0, 0.15)}),
 }

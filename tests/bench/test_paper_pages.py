@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import small_tables
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -75,7 +76,21 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    assert stems == {*WHOLE, *PARTS}
+    assert stems == {*WHOLE, *PARTS, "small_tables"}
+
+
+def test_the_page_of_small_tables_is_a_view_of_its_records():
+    records = small_tables.read(PAGES / "small_tables.jsonl")
+    assert small_tables.page(records) == (PAGES / "small_tables.md").read_text()
+    scores = {(r["data"], r["split"], r["row"]): r for r in records}
+    pairs = [
+        (r["nlpd"], scores[name, split, "exact"]["nlpd"])
+        for (name, split, row), r in scores.items()
+        if row == "auto"
+    ]
+    difference = np.mean([ours - theirs for ours, theirs in pairs])
+    line = next(line for line in small_tables.page(records).splitlines() if "| auto |" in line)
+    assert f"{difference:+.3f} ±" in line
 
 
 def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):
