@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Iterator
 
 import gpflow
 import numpy as np
@@ -96,8 +97,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_kept_traces() -> None:
-    """A test that replaces a function must not meet the trace of a step from before."""
+def no_traces_of_replaced_functions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """
+    A test that replaces a function must neither meet the trace of a step from before nor leave one
+    of its own; all other tests of a process share traces, which saves most of their time.
+    """
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    _forget_traces()
+    yield
+    _forget_traces()
+
+
+def _forget_traces() -> None:
     if "gpflow_sparse.training.traces" in sys.modules:
         sys.modules["gpflow_sparse.training.traces"]._KEPT.clear()
 

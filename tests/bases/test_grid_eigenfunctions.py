@@ -343,13 +343,6 @@ def test_compiled_equals_eager_with_an_unknown_number_of_rows():
         compiled(X, [25])
 
 
-def test_a_kernel_that_is_no_product_any_more_is_refused():
-    basis = pair()[0]
-    basis.kernel = Matern32()
-    with pytest.raises(ValueError, match=r"kernel must be a product.*Matern32 of 3 columns"):
-        basis(inputs())
-
-
 def test_a_kernel_that_reads_other_columns_than_before_is_refused():
     basis = pair()[0]
     basis.kernel = SquaredExponential(active_dims=[0, 1])

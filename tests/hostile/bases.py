@@ -5,6 +5,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
 
 from gpflow_sparse import bases
@@ -66,6 +67,13 @@ def from_rows(rows):
 
 def fourier_basis():
     return bases.RandomFourier(kernels.Matern32(lengthscales=[0.8, 1.2]), 4)
+
+
+def fourier_after(rows):
+    """Features that have seen these rows."""
+    basis = bases.RandomFourier(kernels.Matern32(), 4)
+    basis(rows)
+    return basis
 
 
 @quietly
@@ -469,7 +477,35 @@ LATE = {"likelihood", "num_data", "mean_function", "kernel"}
 F_DOORS = ("kl or qu", "predict_f", "posterior.predict_f", "captured: predict_f")
 
 
-TOGETHER: dict[str, Any] = {}
+endless = tf.data.Dataset.from_tensors(two).repeat()
+TOGETHER = {
+    "a residual of random features": (
+        lambda: variational(fourier_basis(), keep_residual=True),
+        "keep_residual",
+    ),
+    "more features than before": (
+        lambda: fourier_after(X)(np.hstack([X, X])),
+        "X",
+    ),
+    "a regression on rows without end": (lambda: regression(endless).elbo(), "data"),
+    "a regression on no rows": (lambda: regression(endless.take(0)).elbo(), "data"),
+    "a regression on rows in no batches": (
+        lambda: regression(tf.data.Dataset.from_tensor_slices(two)).elbo(),
+        "data",
+    ),
+    "a corrected kernel of other weights": (
+        lambda: grief(objective="corrected", reweighted="rotated"),
+        "objective",
+    ),
+    "nodes of one of two columns": (lambda: grief(grid=GRID[:1]), "grid"),
+    "a kernel that is no product": (lambda: grief(k=kernels.Matern32()), "kernel"),
+    "quadrature of weights that are not rotated": (
+        lambda: grief(reweighted="original").sample_posterior(method="quadrature"),
+        "method",
+    ),
+    "a posterior of no weights": (lambda: grief().sample_posterior(2), "reweighted"),
+    "an option of former samplers": (lambda: sampled(thin=5), "argument 'thin'"),
+}
 
 
 def spared(spoil, name, door):

@@ -287,6 +287,28 @@ TOGETHER = {
         lambda: on_images(None, LocatedPatches(PATCHES, PLACES)).elbo(two),
         "kernel",
     ),
+    "images of another size, of a kernel": (lambda: convolutional()(np.ones((N, 3))), "X"),
+    "neighbors beside an orthogonal set": (
+        lambda: of_table(num_neighbors=1, num_orthogonal=2),
+        "num_orthogonal",
+    ),
+    "neighbors of one layer": (
+        lambda: of_table(num_neighbors=1, num_orthogonal=0, num_layers=1),
+        "num_layers",
+    ),
+    "more hidden columns than lengthscales": (
+        lambda: of_table(kernel=kernel(), num_hidden=3),
+        "kernel",
+    ),
+    "lengthscales of other inputs": (
+        lambda: GPLayer(kernel(3), Z),
+        "kernel.lengthscales",
+    ),
+    "a mean function of more inputs": (
+        lambda: layer(mean_function=mean_functions.pca(np.eye(3), 2)),
+        "mean_function",
+    ),
+    "a layer of one covariance": (lambda: layer(q_sqrt=[np.eye(4)[None]]), "q_sqrt[0]"),
     "patches of another length": (lambda: on_images(None, Patches(Z)).elbo(two), "Z"),
     "patches and points": (lambda: on_images(None, Patches(Z), Z), "inducing sets"),
     "images of another size": (lambda: on_images().elbo((np.ones((N, 3)), Y)), "X"),

@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 from gpflow import functions, kernels, likelihoods
+from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 
 import gpflow_sparse as gs
 from gpflow_sparse import initialization
@@ -50,11 +51,17 @@ Q_SQRT = np.tril(np.full((1, 3, 3), 0.1)) + 0.5 * np.eye(3)
 
 def model(**options):
     return SOLVEGP(
-        gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.8, 1.2]),
+        options.pop("kernel", None)
+        or gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.8, 1.2]),
         options.pop("likelihood", None) or gpflow.likelihoods.Gaussian(0.2),
         options.pop("inducing", None) or OrthogonalInducingVariables(Z, O),
         **options,
     )
+
+
+def odvgp(*sets, **options):
+    inducing = OrthogonalInducingVariables(*sets)
+    return ODVGP(gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), inducing, **options)
 
 
 def regression(data=(X, Y), **options):
@@ -455,7 +462,39 @@ SPOILED_DOORS |= SLOW_SPOILED
 
 
 BUILDERS = {"SOLVEGP": model}
-TOGETHER: dict[str, Any] = {}
+TOGETHER = {
+    "random features of a sum": (lambda: RandomFourier(RBF + kernels.Linear(), 4), "kernel"),
+    "a function drawn under a sum": (
+        lambda: model(kernel=RBF + kernels.Linear()).posterior().sample_functions(2),
+        "kernel",
+    ),
+    "functions drawn in a graph": (
+        lambda: captured(lambda v: CACHED.sample_functions(2))(None),
+        "sample_functions",
+    ),
+    "sets within sets": (lambda: OrthogonalInducingVariables(TWO_SETS), "base"),
+    "sets within an orthogonal set": (
+        lambda: OrthogonalInducingVariables(Z, TWO_SETS),
+        "orthogonal[0]",
+    ),
+    "a set of several outputs": (
+        lambda: OrthogonalInducingVariables(SharedIndependentInducingVariables(InducingPoints(Z))),
+        "base",
+    ),
+    "sets of other columns": (lambda: OrthogonalInducingVariables(Z, O[:, :1]), "inducing sets"),
+    "sets added in a graph": (lambda: captured(MODEL.with_sets)(O + 1.0), "with_sets"),
+    "a bound over no sets": (lambda: SOLVEGPR(two, RBF, InducingPoints(Z)), "inducing_variable"),
+    "ODVGP of one set": (lambda: odvgp(Z), "inducing_variable"),
+    "ODVGP of three sets": (lambda: odvgp(Z, O, O + 1.0), "inducing_variable"),
+    "ODVGP of more columns than there are": (
+        lambda: odvgp(Z, O, num_penalty_samples=len(O) + 1),
+        "num_penalty_samples",
+    ),
+    "ODVGP with a covariance of its weights": (
+        lambda: odvgp(Z, O, q_sqrt=[np.eye(3)[None], np.eye(3)[None]]),
+        "q_sqrt",
+    ),
+}
 SPOILED_IN_TESTS = tuple(name for name in SPOILED_DOORS if name not in SLOW_SPOILED)
 
 

@@ -287,14 +287,6 @@ def test_an_approximation_is_no_inducing_variable_of_its_kernel():
             sgpr(data(), basis).elbo()
 
 
-def test_multioutput_kernels_are_refused():
-    basis = grid_basis()
-    shared = gpflow.kernels.SharedIndependent(basis.kernel, 2)
-    model = SVGP(shared, gpflow.likelihoods.Gaussian(), BasisFeatures(basis), num_latent_gps=2)
-    with pytest.raises(ValueError, match="single-output kernel"):
-        model.predict_f(inputs())
-
-
 def test_a_cache_of_a_fixed_mean_holds_the_basis_and_no_factor():
     basis, (q_mu, _), X = grid_basis(), random_q(), inputs(6, seed=3)
     posterior = BasisPosterior(Basis(basis), BasisFeatures(basis), q_mu, precompute_cache="tensor")

@@ -434,57 +434,6 @@ def rows_layer(inputs=D, outputs=1, M=4):
     )
 
 
-def patches_layer(outputs=2):
-    Z = np.random.default_rng(0).normal(size=(4, 4))
-    return ConvLayer(kernel(), Z, IMAGE, PATCH, num_latent_gps=outputs)
-
-
-@pytest.mark.parametrize(
-    ("layers", "options", "message"),
-    [
-        (list, {}, "layers must be a list"),
-        (rows_layer, {}, "layers must be a list"),
-        (lambda: [kernel()], {}, r"layers\[0\] must be a gs.models.GPLayer"),
-        (lambda: [rows_layer(2, 3), rows_layer(2)], {}, r"layers\[1\] takes 2 .*\[0\] returns 3"),
-        (lambda: [patches_layer(), rows_layer(20)], {}, r"\[1\] takes 20 .*\[0\] returns 24"),
-        (lambda: [patches_layer()], {}, "last layer must be a GPLayer"),
-        (lambda: [rows_layer(2, 2)], {"likelihood": gpflow.likelihoods.MultiClass(3)}, "latent"),
-        (None, {"likelihood": "gaussian"}, "likelihood must be"),
-        (None, {"num_data": 0}, "num_data"),
-        (None, {"num_samples": 0}, "num_samples"),
-        (None, {"num_samples": 1.5}, "num_samples"),
-        (None, {"num_prediction_samples": 0}, "num_prediction_samples"),
-        (None, {"sampling": "both"}, "sampling must be one of"),
-        (None, {"sampling": ["joint"]}, "sampling must be one of"),
-        (None, {"seed": -1}, "seed"),
-        (None, {"seed": "one"}, "seed"),
-    ],
-)
-def test_what_is_no_deep_model_is_refused(layers, options, message):
-    options = {"likelihood": gpflow.likelihoods.Gaussian(), **options}
-    with pytest.raises(ValueError, match=message):
-        DeepGP([rows_layer()] if layers is None else layers(), **options)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_data_that_do_not_fit_are_refused(rng, compiled):
-    model = DeepGP([rows_layer(2, 3), rows_layer(3, 3)], gpflow.likelihoods.MultiClass(3))
-    X = rng.normal(size=(N, D))
-    for call, message in (
-        (lambda: model.elbo((X, np.zeros((N, 3)))), "Y"),
-        (lambda: model.propagate(np.ones((N, 3))), "X must have"),
-        (lambda: model.predict_y(X, full_cov=True), "full_cov"),
-        (lambda: model.propagate(X, []), "eps"),
-        (lambda: model.propagate(X, [np.zeros((2, N, 2))]), r"eps\[0\] must have shape"),
-        (lambda: model.propagate(X, [np.zeros((2, 3, 3))]), r"eps\[0\] must have shape"),
-        (lambda: model.predict_f_samples(X[None]), "Xnew must have shape"),
-        (lambda: model.predict_f_samples(X, full_output_cov=True), "full_output_cov"),
-        (lambda: model.predict_f_samples(X, 0), "num_samples"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            (tf.function(call, autograph=False) if compiled else call)()
-
-
 def test_layers_that_were_exchanged_are_looked_at_again(rng):
     model = gaussian([rows_layer(2, 3), rows_layer(3)])
     data = rng.normal(size=(N, D)), rng.normal(size=(N, 1))

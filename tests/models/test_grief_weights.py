@@ -177,26 +177,3 @@ def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, 
     new = Xnew, data(8, 2)[1]
     got, expected = mixture.predict_log_density(new), model.predict_log_density(new)
     np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "mala"}, "method must be one of 'nuts', 'quadrature'"),
-        ({"num_samples": 0}, "num_samples must be a positive integer"),
-        ({"weight_prior": (1.0, -1.0)}, "prior|variance"),
-        ({"weight_prior": 1.0}, r"weight_prior must be \(mode, variance\)"),
-        ({"noise_prior": (0.0, 1.0)}, "prior|mode"),
-        ({"thin": 5}, r"unexpected keyword argument 'thin'; write sample_posterior\(num_samples"),
-        ({"num_chains": 0}, "num_chains must be a positive integer"),
-        ({"seed": -1}, "seed must be"),
-    ],
-)
-def test_arguments_of_type_one_are_checked(options, message):
-    with pytest.raises(ValueError, match=message):
-        build(reweighted="rotated").sample_posterior(**options)
-    with pytest.raises(ValueError, match="method must be 'nuts'"):
-        build(reweighted="original").sample_posterior(method="quadrature")
-    if "method" in options:
-        with pytest.raises(ValueError, match="reweighted must be 'original' or 'rotated'"):
-            build().sample_posterior()

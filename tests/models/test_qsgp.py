@@ -443,28 +443,6 @@ def test_a_batch_that_is_not_finite_moves_nothing(name):
         np.testing.assert_array_equal(old, variable.numpy())
 
 
-def test_what_is_no_step_is_refused():
-    model, sgd = build(fourier()), gs.training.SparseSGD(0.1)
-    with pytest.raises(ValueError, match="prepare_step"):
-        model.sparse_step(data(), sgd)
-    model.prepare_step(0, data)
-    with pytest.raises(ValueError, match="SparseAdagrad"):
-        model.sparse_step(data(), tf.keras.optimizers.SGD(0.1))
-    before = [v.numpy() for v in model.variables]
-    model.sparse_step(data(), sgd, move=False)
-    model.sparse_step(data(), sgd, scale=0.0)
-    for options in ({"scale": 2.0}, {"move": tf.constant(1.0)}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            model.sparse_step(data(), sgd, **options)
-    for old, variable in zip(before, model.variables, strict=True):
-        np.testing.assert_array_equal(old, variable.numpy())
-    for value in ("eq3", "tracked", None):
-        with pytest.raises(
-            ValueError, match="variance_reduction must be one of 'anchored', 'none'"
-        ):
-            build(fourier(), variance_reduction=value)
-
-
 def test_float32_estimates_are_those_of_float64_to_its_digits():
     X, Y = data()
     values = []

@@ -43,6 +43,11 @@ def forget():
     traces._KEPT.clear()
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    forget()
+
+
 @pytest.fixture
 def count_traces(monkeypatch):
     """A function that counts the evaluations of the objective in Python, one for each trace."""
