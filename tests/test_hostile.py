@@ -10,7 +10,6 @@ import pytest
 from tests.hostile import bases, deep, dual, neighbors, orthogonal, soft_interpolation, sub_sampled
 from tests.hostile.judging import arguments, bad, cell, spoiled, together
 from tests.hostile.kinds import KINDS, OPTIONS
-from tests.hostile.labels import CASES, LABEL_DOORS, labels
 
 TABLES = {
     table.__name__.rpartition(".")[2]: table
@@ -60,11 +59,6 @@ def test_every_kind_of_argument_is_refused_clearly(name):
 @pytest.mark.nightly
 def test_arguments_of_training_are_refused_clearly():
     assert bad(arguments(orthogonal.TRAINING)) == []
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_values_of_y_fit_the_likelihood_or_are_refused(case):
-    assert bad(labels([case], {"elbo": LABEL_DOORS["elbo"]})) == []
 
 
 def test_what_does_not_go_together_is_refused():

@@ -17,7 +17,6 @@ from tests.hostile.judging import (
     CHECKS,
     Argument,
     Door,
-    FlatMean,
     Spoil,
     X,
     Y,
@@ -358,9 +357,7 @@ SPOILS = {
         {
             "another kernel": other_kernel,
             "kernel no product": kernels.Matern52,
-            "kernel None": None,
             "kernel float32": float32_kernel,
-            "multi-output kernel": lambda: kernels.SharedIndependent(kernel(), 2),
             "kernel of another basis": lambda: own.Basis(grid_basis()),
         },
     ),
@@ -402,10 +399,6 @@ SPOILS = {
     "another mean function": swap(
         "mean_function", lambda: functions.Constant([3.0]), STALE, of=OF_WEIGHTS
     ),
-    "likelihood None": swap("likelihood", None, NOISE),
-    "likelihood of 3 classes": swap(
-        "likelihood", lambda: likelihoods.MultiClass(3), (*NOISE, "num_latent_gps")
-    ),
     "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE, of=OF_DATA),
     "noise that varies": swap(
         "likelihood", lambda: likelihoods.Gaussian(functions.Constant(0.3)), NOISE, of=OF_DATA
@@ -414,11 +407,7 @@ SPOILS = {
     **swaps(
         "mean_function",
         MEAN,
-        {
-            "mean function of rank 1": FlatMean,
-            "mean function of 2 outputs": lambda: functions.Constant(np.zeros(2)),
-            "mean function reads 3 columns": lambda: functions.Linear(np.ones((3, 1))),
-        },
+        {},
     ),
     "mean function nan": Spoil(nan_mean, MEAN, values=True),
     "data None": swap("data", None, ("data",), of=OF_DATA),

@@ -22,7 +22,6 @@ from tests.hostile.judging import (
     CHECKS,
     Argument,
     Door,
-    FlatMean,
     N,
     Spoil,
     X,
@@ -176,10 +175,6 @@ DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_parts())}
 
 
 # ------------------------------------------------------------------ arguments that are no arrays
-def one_or_none(v):
-    return v is None or (count(v) and v == 1)
-
-
 def up_to(most, least=1):
     """A check of integers from ``least`` to ``most``."""
     return lambda v: (count(v) or (v is not True and CHECKS["index"](v))) and least <= v <= most
@@ -405,7 +400,6 @@ SPOILS = {
     "jitter text": swap("jitter", "x", ("jitter",)),
     "jitter of a layer": swap("layers[0].jitter", "x", ("jitter",)),
     "kernel points cannot have": swap("kernel", kernel, KERNEL),
-    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "layers.1.mean_function.c")),
     "lengthscales nan": drift(
         "layers[0].kernel.lengthscales", np.nan, ("layers[0].kernel.lengthscales",)

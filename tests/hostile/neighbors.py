@@ -13,7 +13,6 @@ from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
     Door,
-    FlatMean,
     N,
     Spoil,
     X,
@@ -382,10 +381,7 @@ SPOILS = {
     ),
     "num_neighbors too many": Spoil(put_at_points("num_neighbors", M + 1), ("num_neighbors",)),
     "global_indices outside": Spoil(put_at_points("global_indices", (M,)), ("global_indices",)),
-    "kernel None": swap("kernel", None, KERNEL),
-    "kernel of two outputs": swap("kernel", lambda: kernels.SharedIndependent(kernel(), 2), KERNEL),
     "lengthscales nan": drift("kernel.lengthscales", np.nan, KERNEL),
-    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "mean_function.c")),
     "q_mu short": swap("q_mu", variable(np.zeros((M - 1, 1))), ("q_mu",)),
     "q_mu None": swap("q_mu", None, ("q_mu",)),

@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
@@ -157,18 +156,3 @@ def test_solvegp_is_svgp_on_all_patches_with_the_q_of_both(rng, tick, whiten):
     found = (*model.predict_f(X, full_cov=True), model.prior_kl())
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
-
-
-def test_gradients_reach_all_there_is(rng):
-    """A compiled step of SOLVE-GP; its numbers are those of the eager one."""
-    X, sets = arrays(rng)
-    model, Y = solvegp(rng, sets, True), rng.normal(size=(N, 2))
-
-    def step():
-        with tf.GradientTape() as tape:
-            loss = model.training_loss((X, Y))
-        return tape.gradient(loss, model.trainable_variables)
-
-    for got, want in zip(tf.function(step, autograph=False)(), step(), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-        assert np.abs(want).max() > 1e-4

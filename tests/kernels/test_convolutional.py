@@ -261,27 +261,6 @@ def test_gradients_are_those_of_plain_differentiation(rng, monkeypatch, base, ti
         assert_same_gradients(tf.function(ours, autograph=False), naively, watched)
 
 
-def test_gradients_to_both_orthogonal_sets(rng):
-    """Kuv, with places."""
-    kernel, _ = pair(rng, GRIDS["channels"], mixture, tick=True)
-    u, v = (
-        LocatedPatches(patch_rows(rng, GRIDS["channels"], M), places_of(rng, GRIDS["channels"], M))
-        for M in (4, 3)
-    )
-    A = rng.normal(size=(4, 3))
-    tensors = [u.Z, v.Z, u.locations, v.locations]
-    variables = [t.unconstrained_variable for t in tensors]
-    variables += [*kernel.base_kernel.trainable_variables, kernel.location_kernel.lengthscales]
-    variables[-1] = kernel.location_kernel.lengthscales.unconstrained_variable
-
-    def naively():
-        return tf.reduce_sum(
-            A * kernel.base_kernel(u.Z, v.Z) * kernel.location_kernel(u.locations, v.locations)
-        )
-
-    assert_same_gradients(lambda: tf.reduce_sum(A * Kuv(u, v, kernel)), naively, variables)
-
-
 @pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
 def test_leading_axes_as_in_gpflow(rng, tick):
     """``[S, N, D]`` gives ``[S, N, N]`` and ``[S, N]``; two stacks an outer product."""
@@ -292,22 +271,6 @@ def test_leading_axes_as_in_gpflow(rng, tick):
     diag = np.stack([kernel(x, full_cov=False) for x in X])
     np.testing.assert_allclose(kernel(X, full_cov=False), diag, atol=1e-12)
     np.testing.assert_allclose(kernel(X, X2), np.stack([kernel(x, X2) for x in X]), atol=1e-12)
-
-
-def test_single_precision(rng, float_type):
-    geometry = GRIDS["channels"]
-    kernel, prior = pair(rng, geometry, ard, tick=True)
-    X, Z, s = images(rng, geometry, 4), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    u, cast = LocatedPatches(Z, s), X.astype(float_type)
-    tolerance = 1e-12 if float_type is np.float64 else 1e-5
-    for got, want in [
-        (kernel(cast), prior.Kff(X)),
-        (kernel(cast, full_cov=False), prior.Kdiag(X)),
-        (Kuf(u, kernel, cast), prior.Kuf(Z, X, s)),
-        (Kuu(u, kernel, jitter=0.0), prior.Kuu(Z, s)),
-    ]:
-        assert got.dtype == float_type
-        np.testing.assert_allclose(got, want, atol=tolerance)
 
 
 def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):

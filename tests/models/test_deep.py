@@ -315,29 +315,6 @@ def test_chunks_change_nothing(rng):
         np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("sampling", ["marginal", "shared_inducing", "joint", "rows"])
-def test_gradients_are_those_of_differences(rng, sampling):
-    """In a random direction of all parameters of all layers."""
-    images = sampling != "rows"
-    options = {"sampling": sampling} if images else {}
-    model = gaussian(two_layers(rng, images), num_samples=2, seed=0, **options)
-    data = rng.normal(size=(N, 20 if images else D)), rng.normal(size=(N, 1))
-    variables = model.trainable_variables
-    with tf.GradientTape() as tape:
-        loss = model.training_loss(data)
-    gradients = tape.gradient(loss, variables)
-    directions = [rng.normal(size=v.shape) for v in variables]
-    slope = sum(float(tf.reduce_sum(g * d)) for g, d in zip(gradients, directions, strict=True))
-    values = []
-    for sign in (1.0, -1.0):
-        for v, d in zip(variables, directions, strict=True):
-            v.assign_add(sign * 1e-5 * d)
-        values.append(float(model.training_loss(data)))
-        for v, d in zip(variables, directions, strict=True):
-            v.assign_sub(sign * 1e-5 * d)
-    np.testing.assert_allclose((values[0] - values[1]) / 2e-5, slope, rtol=1e-5)
-
-
 def test_a_zero_mean_at_the_prior_sends_no_signal_and_filters_do(rng):
     """Three layers on images; a hidden mean of 0 has a variance that is constant in the input."""
     shapes = ((IMAGE, 4), ((4, 3, 2), 8))
@@ -381,20 +358,6 @@ def test_the_last_layer_takes_natural_gradients(rng):
     assert after > before
     optimizer.minimize(loss, model.variational_parameters)
     np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
-
-
-def test_single_precision(rng, float_type):
-    """Whitened; the oracle with the jitter of this type."""
-    layers, oracles = fully_connected(rng)
-    X, eps = rng.normal(size=(N, D)), draws_for(rng, [3, 2])
-    jitter = VARIANCE * (1e-6 if float_type is np.float64 else 1e-4)
-    oracles = [layer._replace(eps=jitter) for layer in oracles]
-    model = gaussian(layers)
-    found = model.propagate(X.astype(float_type), [e.astype(float_type) for e in eps])
-    tolerance = 1e-8 if float_type is np.float64 else 1e-3
-    for got, want in zip(found, deep.deep_forward(oracles, X, eps), strict=True):
-        assert got.dtype == float_type
-        np.testing.assert_allclose(got, want, atol=tolerance * max(1.0, np.abs(want).max()))
 
 
 @pytest.mark.parametrize("sampling", ["shared_inducing", "joint"])

@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
@@ -179,15 +178,3 @@ def test_two_layers_learn_a_step(rng):
         gs.training.fit(model, (X, Y), optimizer=optimizer, **options)
         found.append(float(np.mean(model.predict_log_density((X, Y)))))
     assert found[1] > found[0] + 0.1
-
-
-def test_single_precision(rng):
-    X, Y, eps = inputs(rng), rng.normal(size=(N, 1)), [rng.normal(size=(2, N, D))]
-    expected = build(X).elbo((X, Y), eps)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        model = build(X.astype(np.float32), kernel=matern(LENGTHSCALES))
-        X, Y, eps = X.astype(np.float32), Y.astype(np.float32), [eps[0].astype(np.float32)]
-        found = model.elbo((X, Y), eps)
-    assert found.dtype == tf.float32
-    # jitter is larger, and the centers of X in float32 are
-    np.testing.assert_allclose(found, expected, rtol=2e-3)

@@ -10,7 +10,6 @@ from gpflow.models import GPR, GPRFITC, SGPR
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.models import GRIEF
-from tests.models.held import held_in
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -210,22 +209,3 @@ def test_grids_of_the_users_own_and_other_products():
         Phi = basis.features(rows[0])
         expected = oracle.collapsed_bound(Phi, diagonal(Phi), rows[1][:, 0], NOISE)
         np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["memmap", "dataset"])
-@pytest.mark.parametrize(
-    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
-)
-def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, options):
-    rows = data(P=2)
-    expected = build(rows, mean_function=slope(2), **options)
-    model = build(held_in(kind, rows, tmp_path), mean_function=slope(2), **options)
-    for a, b in zip(model.basis.grid, expected.basis.grid, strict=True):
-        np.testing.assert_array_equal(a, b)
-    gradients = []
-    for either in (model, expected):
-        with tf.GradientTape() as tape:
-            loss = either.training_loss()
-        gradients.append([loss, *tape.gradient(loss, either.trainable_variables)])
-    assert_close(*gradients, rtol=1e-8)
-    assert_close(model.predict_f(inputs(3), True), expected.predict_f(inputs(3), True))

@@ -150,30 +150,3 @@ def test_parameters_that_changed_under_the_statistics_are_refused(reweighted):
     )
     np.testing.assert_allclose(model.elbo(), fresh.elbo(), rtol=1e-10)
     assert_close(model.predict_f(inputs(3)), fresh.predict_f(inputs(3)))
-
-
-@pytest.mark.parametrize(
-    ("reweighted", "objective", "method"),
-    [
-        ("rotated", "bound", "quadrature"),
-        ("rotated", "likelihood", "quadrature"),
-        pytest.param("rotated", "bound", "nuts", marks=pytest.mark.nightly),
-        pytest.param("original", "bound", "nuts", marks=pytest.mark.nightly),
-    ],
-)
-def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, objective, method):
-    rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
-    model = build(rows, reweighted=reweighted, objective=objective, mean_function=slope(2))
-    mixture = model.sample_posterior(
-        20,
-        method=method,
-        weight_prior=(1.0, 1e-4),
-        noise_prior=(NOISE, 1e-8),
-        num_burnin=20,
-        seed=3,
-    )
-    assert_close(mixture.predict_f(Xnew), model.predict_f(Xnew), rtol=0.0, atol=5e-3)
-    assert_close(mixture.predict_y(Xnew), model.predict_y(Xnew), rtol=0.0, atol=5e-3)
-    new = Xnew, data(8, 2)[1]
-    got, expected = mixture.predict_log_density(new), model.predict_log_density(new)
-    np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)

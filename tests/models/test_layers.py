@@ -251,5 +251,4 @@ def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng
 # doors
 
 
-TWO_ROWS, ARD = ((4, 4), (2, 1)), gpflow.kernels.Matern32(lengthscales=np.ones(3))
 pca = gs.mean_functions.pca
