@@ -32,12 +32,11 @@ def read_by(method, options):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path):
     """
     Call the command line in an empty folder, with ``--json`` where a command has it; returns exit
     code, standard output and error.
     """
-    monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
         if arguments[:1] in (("fit",), ("evaluate",)):
@@ -45,7 +44,9 @@ def run(tmp_path, monkeypatch):
         result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
         return result.exit_code, result.stdout, result.stderr
 
-    return call
+    with pytest.MonkeyPatch.context() as patch:  # no `monkeypatch`, which forgets traces
+        patch.chdir(tmp_path)
+        yield call
 
 
 def write_csv(path, rows, header="width,height,price"):

@@ -513,6 +513,36 @@ def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, m
             call(np.full((3, D), np.inf))
 
 
+class FlatMean(gpflow.functions.MeanFunction):
+    """A mean function of rank 1, which would broadcast to N x N."""
+
+    def __call__(self, X):
+        return tf.reduce_sum(X, axis=-1)
+
+
+# Parts that fit no model of the battery.
+WRONG = {
+    "kernel": (None, gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), 7)),
+    "likelihood": (None, gpflow.likelihoods.MultiClass(7)),
+    "mean_function": (
+        FlatMean(),
+        gpflow.functions.Constant(np.zeros(7)),
+        gpflow.functions.Linear(np.ones((3, 1))),
+    ),
+}
+
+
+@our_predictors
+@pytest.mark.parametrize("part", WRONG)
+def test_a_part_that_was_exchanged_for_one_that_does_not_fit_is_refused(member, part):
+    for wrong in WRONG[part]:
+        model = member.build()
+        setattr(model, part, wrong)
+        # what was computed from the part before may be found stale first
+        with pytest.raises(ValueError, match=rf"{part}|num_latent_gps|fit_posterior|solve\(\)"):
+            model.predict_y(XNEW)
+
+
 @our_members
 def test_lists_and_other_number_types_are_taken(member):
     model, (X, Y) = perturb(member.build()), member.data

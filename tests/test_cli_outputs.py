@@ -1,6 +1,5 @@
 """What commands write: only their own files are replaced, and no result is lost."""
 
-import errno
 import json
 import os
 import re
@@ -29,7 +28,6 @@ from tests.command_line import (
     read_csv,
     save_poisson,
     write_csv,
-    write_images,
 )
 from tests.command_line import finished as finished
 from tests.command_line import here as here
@@ -73,17 +71,6 @@ def test_files_of_a_person_are_refused_by_name_before_training(run, here, no_tra
     assert code == 1
     assert f"{folder.name}/{name} was not written by gpflow-sparse fit" in err
     assert contents(folder) == before
-
-
-def test_a_persons_record_beside_an_unfinished_run_is_refused(run, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        failing_baseline(patch, KeyboardInterrupt())
-        assert run(*FIT, "--output", "new")[0] != 0
-    (here / "new" / "result.json").write_text('{"mine": 1}')
-    code, _, err = run(*FIT, "--output", "new", "--resume")
-    assert code == 1
-    assert "new/result.json was not written by gpflow-sparse fit" in err
-    assert (here / "new" / "result.json").read_text() == '{"mine": 1}'
 
 
 def test_a_report_in_the_place_of_a_file_is_refused_before_rows_are_scored(run, here, monkeypatch):
@@ -199,18 +186,6 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken(tmp_path, monkeypa
     with outputs.locked(tmp_path):
         assert len(calls) == 2
         assert os.path.samestat(path.stat(), os.fstat(calls[1].fileno()))
-
-
-def test_a_folder_that_cannot_be_locked_is_warned_of_and_used(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOSYS, "not implemented")
-
-    monkeypatch.setattr(outputs.locks.fcntl, "flock", fail)
-    with (
-        pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it"),
-        outputs.locked(tmp_path / "new"),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("kept", ["model.safetensors", "checkpoints/choice.json"])
@@ -372,18 +347,6 @@ def test_a_run_that_ends_during_its_baseline_is_usable_and_goes_on(run, here, mo
         assert not (here / folder / "checkpoints").exists()
 
 
-def test_a_model_that_cannot_be_scored_is_kept(run, here, monkeypatch):
-    def fail(*_, **__):
-        raise training.TrainingError("no scores")
-
-    monkeypatch.setattr(runs, "evaluate", fail)
-    assert run(*FIT, *ALONE, "--output", "new")[0] == 1
-    write_csv(here / "x.csv", ["0,1"], "width,height")
-    code, out, err = run("predict", "--model", "new/model.safetensors", "--data", "x.csv")
-    assert code == 0, err
-    assert np.isfinite(read_csv(out)["mean"]).all()
-
-
 @pytest.fixture
 def no_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -498,20 +461,6 @@ def test_a_report_does_not_replace_pictures_of_a_run_nor_the_other_way_round(tmp
         ]
 
 
-@pytest.mark.nightly
-def test_every_picture_of_images_is_known_as_one_of_the_run(run, rng, tmp_path):
-    write_images(tmp_path / "my.npz", rng)
-    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-svgp"]
-    options += ["--num-inducing", "5", "--num-steps", "2", "--output", "run", "--no-baseline"]
-    for _ in range(2):
-        code, _, err = run("fit", *options)
-        assert code == 0, err
-    (tmp_path / "run" / "uncertain.png").write_text("mine")
-    code, _, err = run("fit", *options)
-    assert code == 1
-    assert "run/uncertain.png was not written by gpflow-sparse fit" in err
-
-
 ROWS = 60
 
 
@@ -556,26 +505,6 @@ def test_test_rows_of_a_named_data_set_are_looked_at(run, tmp_path, no_training,
     assert code == 1
     assert "row 3 of the test part of mine" in err
     assert "in column 'x1'" in err
-
-
-@pytest.mark.nightly
-def test_every_path_option_knows_the_home_folder(run, here, tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    shutil.copytree(here / "run", home / "run")
-    shutil.copy(here / "my.csv", home)
-    monkeypatch.setenv("HOME", str(home))
-    fit = ["fit", "--data=~/my.csv", *FIT[3:], *ALONE]
-    commands = [
-        [*fit, "--output=~/new"],
-        ["predict", "--model=~/new", "--data=~/my.csv", "--output=~/p.csv"],
-        ["evaluate", "--model=~/new", "--data=~/my.csv", "--report=~/page"],
-    ]
-    for command in commands:
-        code, _, err = run(*command)
-        assert code == 0, err
-    assert {"new", "p.csv", "page"} <= {path.name for path in home.iterdir()}
-    assert not list(tmp_path.glob("~*"))
-    assert not list(Path.cwd().glob("~*"))
 
 
 @pytest.mark.parametrize(

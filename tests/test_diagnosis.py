@@ -480,18 +480,6 @@ def test_several_kernels_have_what_does_not_need_one():
     assert set(notes(found)) == {"inducing points", "lengthscales"}
 
 
-def test_models_that_hold_their_data_have_what_does_not_need_a_bound():
-    data = rows()
-    model = gpflow.models.GPR(data, Matern52(lengthscales=SCALE), noise_variance=NOISE)
-    found = gs.diagnostics(model, data)
-    assert notes(found) == {
-        "inducing points": "GPR has no inducing points of one function.",
-        "bound.elbo": "GPR has no elbo(data).",
-    }
-    np.testing.assert_allclose(found["bound"]["exact"], model.log_marginal_likelihood(), rtol=1e-9)
-    assert found["calibration"]["count"] == 60
-
-
 def test_a_regression_model_brings_its_bound_and_its_rows():
     data = rows()
     sets = OrthogonalInducingVariables(data[0][:4], data[0][4:7] + 0.1)
@@ -521,19 +509,6 @@ def test_a_model_over_weights_brings_its_bound_and_the_evidence_of_its_kernel(na
     assert found["notes"]["inducing points"] == f"{kind} has no inducing points of one function."
     other = gs.diagnostics(model, (X[:-1], Y[:-1]))
     assert other["notes"]["bound.elbo"] == "data are not the rows that the model holds."
-
-
-@pytest.mark.parametrize("name", ["basis_svgp", "basis_svgp_finite", "basis_svgp_bernoulli"])
-def test_a_variational_model_over_weights_has_the_bound_of_its_q(name):
-    member = battery.MEMBERS[name]
-    model = perturb(member.build(battery.N))
-    found = gs.diagnostics(model, member.data)
-    assert json.dumps(found, allow_nan=False)
-    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(member.data), rtol=1e-10)
-    assert (found["bound"]["exact"] is None) == ("bernoulli" in name)
-    assert found["calibration"]["kind"] == (
-        "classification" if "bernoulli" in name else "regression"
-    )
 
 
 @pytest.mark.parametrize("num_data", [None, 60])
@@ -566,22 +541,6 @@ def test_sampled_columns_leave_the_bound_exact():
     np.testing.assert_allclose(found["bound"]["elbo"], exact, rtol=1e-12)
     assert found["bound"]["factorization_gap"] is found["bound"]["training_gap"] is None
     assert "prior's covariance" in found["notes"]["bound.factorization_gap"]
-
-
-class ShiftedSVGP(gpflow.models.SVGP):
-    """A model whose bound is its own."""
-
-    def elbo(self, data):
-        return super().elbo(data) - 1.0
-
-
-@pytest.mark.parametrize("num_data", [None, 60])
-def test_a_bound_of_another_kind_is_averaged_over_batches(monkeypatch, num_data):
-    data = rows(60)
-    model = ShiftedSVGP(Matern52(), gpflow.likelihoods.Gaussian(), points(9)[0], num_data=num_data)
-    monkeypatch.setattr(inducing, "BATCH_ROWS", 7)
-    found = gs.diagnostics(model, data)["bound"]["elbo"]
-    np.testing.assert_allclose(found, model.elbo(data), rtol=1e-10)
 
 
 def test_a_factorization_that_fails_leaves_the_rest():

@@ -117,17 +117,6 @@ def test_filters_pass_their_responses_on_with_little_noise(rng):
     assert after["noise"] < 1e-4 * before["noise"]
 
 
-@pytest.mark.nightly
-def test_noise_before_a_layer_is_not_its_signal(rng):
-    """Of a first layer that ignores its input the second has no signal, however it varies."""
-    model = at_prior(rng)
-    model.layers[1].q_mu[0].assign(rng.normal(size=(6, 2)))
-    first, second = layer_signals(model, rng.normal(size=(20, 3)))
-    assert first["signal"] == 0.0
-    assert second["signal"] < 1e-20
-    assert 0.0 < second["noise"] < 0.6
-
-
 def test_signals_are_written_as_json(rng):
     found = layer_signals(at_prior(rng), rng.normal(size=(9, 3)))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -196,24 +185,3 @@ def test_wrong_inputs_and_models_are_refused(rng):
         LayerSignals(np.eye(3))(FitState(1, 0.0, shallow))
     with pytest.raises(ValueError, match=r"X must have 3 column\(s\)"):
         LayerSignals(np.eye(2), every=1)(FitState(1, 0.0, at_prior(rng)))
-
-
-@pytest.mark.nightly
-def test_draws_of_training_do_not_depend_on_a_record(rng):
-    X, found = rng.normal(size=(12, 3)), []
-    for callbacks in ((), [LayerSignals(X, every=1)]):
-        model = at_prior(np.random.default_rng(3))
-        history = gs.training.fit(
-            model, (X, X[:, :1]), num_steps=3, seed=2, progress=False, callbacks=callbacks
-        )
-        found.append(history.elbo)
-    np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.nightly
-def test_more_draws_of_the_layers_before_change_the_later_ones_only(rng):
-    layers, _ = fully_connected(rng)
-    X = rng.normal(size=(N, 2))
-    few, many = (layer_signals(gaussian(layers, num_prediction_samples=S), X) for S in (2, 5))
-    assert few[0] == many[0]
-    assert few[1]["signal"] != many[1]["signal"]

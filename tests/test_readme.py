@@ -14,7 +14,8 @@ import gpflow_sparse as gs
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")
-DEFAULT_TIER = {"solvegp", "swsgp"}  # the other pages are nightly
+PAGES += [README]
+DEFAULT_TIER = {"README", "swsgp"}  # the other pages are nightly
 
 
 def snippets(path: Path) -> list[str]:
@@ -37,6 +38,7 @@ def statements(code: str) -> list[str]:
     return [line for line in code.splitlines() if line and not line.startswith(("#", "import"))]
 
 
+@pytest.mark.nightly
 def test_the_model_of_the_readme_is_good_by_its_own_diagnostics(capsys):
     """Ten lines, an error near that of the noise, intervals that hold, and no advice but praise."""
     code = snippets(README)[0]

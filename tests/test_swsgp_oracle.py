@@ -5,7 +5,7 @@ import pytest
 
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import gaussian_elbo as orthogonal_elbo
-from tests.oracles.solvegp import gaussian_kl, log_evidence, matern52
+from tests.oracles.solvegp import gaussian_kl, matern52
 
 N, M, NOISE, EPS = 60, 40, 0.1, 1e-6
 k = oracle.with_lengthscales(matern52, 1.0, 0.3)
@@ -46,20 +46,6 @@ def test_all_neighbors_are_svgp(rng):
     assert union == pytest.approx(elbo, rel=1e-9)
 
 
-@pytest.mark.parametrize("H", [1, 3, 8, M])
-def test_the_chain_is_below_the_evidence_of_its_own_model(rng, H):
-    """At any q; with the best q of full covariance by no more than the f_i's own variances."""
-    X, y, Z = w1()
-    sets = oracle.nearest(X, Z, H)
-    evidence = oracle.chain_evidence(k, X, y, Z, sets, H, EPS, NOISE)
-    A, residual = oracle.dense_projection(k, X, Z, sets, EPS)
-    best = np.linalg.inv(A.T @ A / NOISE + oracle.chain_precision(k, Z, H, EPS))
-    for m, S in [some_q(rng), (best @ A.T @ y / NOISE, best)]:
-        value = oracle.chain_objective(k, X, y, Z, sets, H, m, S, EPS, NOISE)
-        assert value < evidence
-    assert value > evidence - residual.sum() / (2.0 * NOISE)
-
-
 def test_the_terms_of_the_chain_are_its_kl(rng):
     _, _, Z = w1()
     m, S = some_q(rng)
@@ -81,47 +67,6 @@ def test_disjoint_cells_are_svgps_of_their_own(rng):
     value = oracle.objective(k, X, y, Z, sets, w, m, S, EPS, NOISE)
     parts = [svgp(X[c::2], y[c::2], Z[I], m[I], S[np.ix_(I, I)]) for c, I in enumerate(cells)]
     assert value == pytest.approx(sum(parts), rel=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["paper", "counts", "chain"])
-def test_the_best_q_is_stationary(kind):
-    X, y, Z = w1()
-    H = 4
-    sets = oracle.nearest(X, Z, H)
-    if kind == "chain":
-        m, s = oracle.optimal_chain_q(k, X, y, Z, sets, H, EPS, NOISE)
-    else:
-        w = oracle.kl_weights(kind, sets, M)
-        m, s = oracle.optimal_q(k, X, y, Z, sets, w, EPS, NOISE)
-
-    def value(m, log_s):
-        S = np.diag(np.exp(log_s))
-        if kind == "chain":
-            return oracle.chain_objective(k, X, y, Z, sets, H, m, S, EPS, NOISE)
-        return oracle.objective(k, X, y, Z, sets, w, m, S, EPS, NOISE)
-
-    for j in (0, 17, 39):
-        step = 1e-4 * np.eye(M)[j]
-        for a, b in [(step, 0.0), (0.0, step)]:
-            slope = (value(m + a, np.log(s) + b) - value(m - a, np.log(s) - b)) / 2e-4
-            assert abs(slope) < 1e-3
-            assert value(m + 100 * a, np.log(s) + 100 * b) < value(m, np.log(s))
-
-
-def test_sites_on_every_row_are_the_exact_gaussian_process():
-    """Z = X, precision 1 / noise, all neighbors: its posterior, and a tight bound."""
-    X, y, _ = w1()
-    everything, tau = np.arange(N), np.full(N, 1.0 / NOISE)
-    new = np.linspace(-2, 2, 7)[:, None]
-    K = k(X, X) + 1e-9 * np.eye(N)
-    solved = np.linalg.solve(K + NOISE * np.eye(N), k(X, new))
-    found = [oracle.site_local(k, x, X, everything, y, tau, 1e-9) for x in new]
-    np.testing.assert_allclose([part[0] for part in found], solved.T @ y, atol=1e-6)
-    var = 1.0 - np.sum(k(X, new) * solved, axis=0)
-    np.testing.assert_allclose([part[1] for part in found], var, atol=1e-6)
-    mean, cov = oracle.site_posterior(k, X, everything, y, tau, 1e-9)
-    elbo = oracle.expectations(y, mean, np.diag(cov), NOISE).sum() - found[0][2]
-    assert elbo == pytest.approx(log_evidence(k, X, y, NOISE), abs=1e-4)
 
 
 def test_active_sets_hold_the_lists_of_all_rows(rng):

@@ -28,6 +28,7 @@ from gpflow_sparse.recipes.building import attach_units, build_model, require_ou
 from gpflow_sparse.recipes.choice import Attempt, Choice, choose
 from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
+from gpflow_sparse.recipes.rows import sized
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.runs import outputs, workers
 from gpflow_sparse.runs.config import (
@@ -136,7 +137,7 @@ def run(
     if trained[0].interruption is not None:
         raise trained[0].interruption
     if config.baseline and config.recipe.baseline_name:
-        baseline = baseline_of(config.recipe)
+        baseline = _baseline_for(config.recipe, dataset.train[0])
         try:
             trained.append(train(Choice(baseline, ""), dataset, folder, resume=resume))
             record = _summary(config, dataset, trained)
@@ -151,6 +152,12 @@ def run(
         outputs.write_record(folder, record)
     _remove_checkpoints(folder)
     return trained, record
+
+
+def _baseline_for(recipe: Recipe, X: np.ndarray) -> Recipe:
+    """The baseline of a method, with as many inducing points as the method if it has any."""
+    baseline = baseline_of(recipe)
+    return baseline if hasattr(recipe, "num_inducing") else sized(baseline, X, ())
 
 
 def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:

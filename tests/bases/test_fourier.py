@@ -188,24 +188,6 @@ def test_compiled_equals_eager_also_where_the_first_call_is_traced():
         compiled(X, [8])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        gpflow.kernels.RationalQuadratic(),
-        gpflow.kernels.Exponential(),
-        gpflow.kernels.Matern52() + gpflow.kernels.Matern12(),
-        gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential()),
-        "Matern52",
-    ],
-    ids=lambda k: type(k).__name__,
-)
-def test_other_kernels_are_refused_by_name(other):
-    with pytest.raises(
-        ValueError, match=rf"kernel must be one of .*Matern52 .*, got {type(other).__name__}\."
-    ):
-        RandomFourier(other, 8)
-
-
 def test_what_changed_since_the_first_inputs_is_refused():
     basis = RandomFourier(gpflow.kernels.Matern52(), 8)
     basis(inputs())

@@ -2,7 +2,6 @@
 
 import warnings
 
-import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -197,17 +196,6 @@ def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     )
 
 
-def test_float32_features_are_near_float64():
-    X = inputs(9, seed=2)
-    expected = build(KERNELS["ard"][0](), inputs(), 25)(X).numpy()
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        basis = build(KERNELS["ard"][0](), inputs(), 25)
-        got = basis(X)
-        assert basis.log_eigenvalues().dtype == tf.float64
-    assert got.dtype == tf.float32
-    np.testing.assert_allclose(got, expected, atol=1e-6)
-
-
 def test_indices_pick_columns():
     basis, X = pair()[0], inputs(9, seed=2)
     everything = basis(X).numpy()
@@ -312,19 +300,6 @@ def test_a_basis_that_lost_the_prior_variance_warns():
         basis.refresh()
 
 
-def test_columns_of_few_values_make_small_grids():
-    X = np.stack([inputs(100, 1)[:, 0], np.full(100, 3.0), np.arange(100) % 2], axis=1)
-    basis = build(SquaredExponential(VARIANCE, LENGTHSCALES), X, 1000)
-    assert [len(nodes) for nodes in basis.grid] == [10, 1, 2]
-    assert basis.num_basis == 20
-    expected = oracle.build_basis(se(), VARIANCE, basis.grid, 1000)
-    Phi = expected.features(X[:9])
-    np.testing.assert_allclose(basis(X[:9]) @ tf.transpose(basis(X[:9])), Phi @ Phi.T, atol=1e-9)
-    single = build(SquaredExponential(VARIANCE, LENGTHSCALES), X[:1], 10)  # one row of data
-    assert single.num_basis == 1
-    np.testing.assert_allclose(single(X[:1]) ** 2, [[VARIANCE]], rtol=1e-12)
-
-
 def test_compiled_equals_eager_with_an_unknown_number_of_rows():
     basis, X = pair()[0], inputs(9, seed=2)
     signature = [tf.TensorSpec([None, D], tf.float64), tf.TensorSpec([None], tf.int64)]
@@ -341,13 +316,6 @@ def test_compiled_equals_eager_with_an_unknown_number_of_rows():
         np.testing.assert_allclose(transposed, expected.T, atol=1e-13)
     with pytest.raises(tf.errors.InvalidArgumentError, match="indices must be from 0 to 24"):
         compiled(X, [25])
-
-
-def test_a_kernel_that_is_no_product_any_more_is_refused():
-    basis = pair()[0]
-    basis.kernel = Matern32()
-    with pytest.raises(ValueError, match=r"kernel must be a product.*Matern32 of 3 columns"):
-        basis(inputs())
 
 
 def test_a_kernel_that_reads_other_columns_than_before_is_refused():

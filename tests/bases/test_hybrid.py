@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import Hybrid, RandomFourier
@@ -74,32 +73,6 @@ def test_points_at_all_inputs_are_nystrom():
     nystrom = gram(X, X) @ np.linalg.inv(jittered(X)) @ gram(X, X)
     np.testing.assert_allclose(leading @ leading.T, nystrom, rtol=1e-9)
     np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
-
-
-def test_gradients_reach_points_and_hyperparameters():
-    """By all columns, by chosen ones of both kinds and by features."""
-    hybrid = basis()
-    variables = hybrid.trainable_variables
-    assert {tuple(v.shape) for v in variables} == {(4, 2), (2,), ()}
-    weights = RNG.normal(size=(8, 4))
-
-    def value():
-        return tf.reduce_sum(weights * hybrid(X, [5, 0, 13, 3])) + tf.reduce_sum(
-            tf.sin(hybrid.features(X))
-        )
-
-    with tf.GradientTape() as tape:
-        start = value()
-    for variable, gradient in zip(variables, tape.gradient(start, variables), strict=True):
-        for i in np.ndindex(tuple(variable.shape)):
-            step = np.zeros(variable.shape)
-            step[i] = 1e-5
-            variable.assign_add(step)
-            above = value()
-            variable.assign_sub(2.0 * step)
-            below = value()
-            variable.assign_add(step)
-            np.testing.assert_allclose(gradient.numpy()[i], (above - below) / 2e-5, rtol=2e-5)
 
 
 def test_weights_have_unit_precisions():

@@ -3,10 +3,8 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
-from tests.oracles import grief as oracle
 
 D, M = 2, 12
 
@@ -61,28 +59,3 @@ def test_a_diagonal_in_turned_coordinates_is_another_kernel():
     best = ReweightedBasis(inner, np.diag(wanted).copy(), V)(X).numpy()
     target = Phi @ np.diag(w) @ Phi.T
     assert np.linalg.norm(best @ best.T - target) > 0.05 * np.linalg.norm(target)
-
-
-def test_a_parameter_is_shared_and_gets_the_closed_gradient():
-    """Sheet 1.7, through the dense likelihood."""
-    rng = np.random.default_rng(4)
-    X, y, noise, inner = inputs(30), rng.normal(size=30), 0.2, basis()
-    parameter = gpflow.Parameter(weights())  # without a transform: plain derivatives
-    outer = ReweightedBasis(inner, parameter)
-    assert outer.weights is parameter
-    variance = tf.Variable(noise, dtype=tf.float64)
-    with tf.GradientTape() as tape:
-        Phi = outer(X)
-        C = tf.linalg.matmul(Phi, Phi, transpose_b=True) + variance * tf.eye(30, dtype=tf.float64)
-        L = tf.linalg.cholesky(C)
-        alpha = tf.linalg.triangular_solve(L, y[:, None])
-        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-        value = -0.5 * tf.reduce_sum(alpha**2) - log_det - 15.0 * np.log(2.0 * np.pi)
-    by_w, by_noise = tape.gradient(value, [parameter.unconstrained_variable, variance])
-    Phi = inner(X).numpy()
-    sums = Phi.T @ Phi, Phi.T @ y, y @ y, 30
-    np.testing.assert_allclose(value, oracle.lml(*sums, weights(), noise), rtol=1e-10)
-    np.testing.assert_allclose(value, oracle.dense_lml(Phi, weights(), y, noise), rtol=1e-10)
-    expected = oracle.lml_gradient(*sums, weights(), noise)
-    np.testing.assert_allclose(by_w, expected[0], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(by_noise, expected[1], rtol=1e-8)

@@ -86,20 +86,6 @@ def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
     np.testing.assert_allclose(hot, np.full((9, 6), 1.0 / 6.0), atol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 0.3, 1.0])
-@pytest.mark.parametrize("columns", [1, 2, 3, 10])
-def test_float32_weights_are_those_of_float64(columns, temperature, rng):
-    """Also of rows that equal a point or nearly so, where a difference of squares is all error."""
-    places = rng.normal(size=(40, columns)).astype(np.float32)
-    rows = np.concatenate([places[:10], places[:10] + 1e-3, rng.normal(size=(40, columns))])
-    rows = rows.astype(np.float32)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        basis = SoftInterpolation(gpflow.kernels.Matern32(), places, temperature=temperature)
-        W = basis.weights(rows)
-    expected = oracle.weights(rows.astype(float), places.astype(float), temperature)
-    np.testing.assert_allclose(W, expected, atol=5e-6)
-
-
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e5])
 def test_no_distance_overflows(scale, float_type):
     W = SoftInterpolation(kernel(), Z).weights(scale * X)

@@ -42,13 +42,6 @@ def test_the_script_lists_its_commands_without_tensorflow():
     assert "--minutes" in found.stdout
 
 
-@pytest.mark.parametrize("arguments", [("paper", "solvegp"), ("step", "qsgp")])
-def test_the_home_folder_of_an_unknown_user_is_one_sentence(run, arguments):
-    code, _, err = run(*arguments, "--output=~nosuchuser/x")
-    assert code == 2
-    assert "names the home folder of an unknown user" in err
-
-
 @pytest.fixture
 def small_elevators(monkeypatch):
     """So few rows that only a small model fits."""

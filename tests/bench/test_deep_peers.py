@@ -3,7 +3,6 @@
 import importlib.util
 import time
 
-import gpflow
 import numpy as np
 import pytest
 
@@ -13,7 +12,6 @@ from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 
 has_gpflux = importlib.util.find_spec("gpflux") is not None
-needs_gpflux = pytest.mark.skipif(not has_gpflux, reason="GPflux is not installed")
 
 
 def table(rng, N=80):
@@ -41,28 +39,3 @@ def test_other_rows_are_those_of_the_command_line(rng, tmp_path, monkeypatch):
     assert seen[0][:2] == (options, data)
     methods = [row.options["method"] for row in load_paper("deep").rows["small"]]
     assert methods == ["deep", "deep", "solvegp", "svgp", "gpflux"]
-
-
-@needs_gpflux
-def test_our_model_of_the_same_parameters_has_the_same_bound(rng):
-    """Where the hidden layer adds nothing, or next to nothing, draws are equal."""
-    import gpflux
-
-    X, Y = table(rng).train
-    kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.2)
-    layers = deep_peers.gpflux_layers(kernel, X[:10], 2, len(X))
-    layers[1].q_mu.assign(rng.normal(size=(10, 1)))
-    layers[0].kernel.kernel.variance.assign(1e-12)
-    theirs = gpflux.models.DeepGP(layers, likelihood).elbo((X, Y))
-    ours = deep_peers.as_deep(layers, likelihood, len(X)).elbo((X, Y))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
-
-
-@needs_gpflux
-def test_gpflux_is_trained_and_scored(rng, tmp_path):
-    options = {"method": "gpflux", "num_inducing": 8, "num_subset": 20, "num_layers": 2}
-    options |= {"batch_size": 32, "learning_rate": 0.05}
-    found = deep_peers.fit_deep(options, table(rng), budget(tmp_path, steps=60))
-    assert found["steps"] == 60
-    assert found["rmse"] < 0.8
-    assert found["training_seconds"] > 0.0

@@ -1,7 +1,6 @@
 """The table of all methods: agreement, peers, processes, and the page."""
 
 import importlib.util
-import json
 import time
 from concurrent.futures.process import BrokenProcessPool
 
@@ -9,9 +8,8 @@ import gpflow
 import numpy as np
 import pytest
 
-from bench.papers import agreement, harness, peer_models, tables
+from bench.papers import agreement, harness, peer_models
 from bench.papers.comparison import LEVELS
-from bench.papers.pages import write_page
 from bench.papers.spec import PaperRun, load_paper
 from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
@@ -133,73 +131,3 @@ def test_budgets_are_those_of_the_sizes(tmp_path):
     assert small["svgp"].count_splits("energy") == 1
     assert full["svgp"].count_splits("energy") == 3
     assert all("kin8nm" in rows["agreement"].datasets for rows in (quick, small, full))
-
-
-NLPD = {"auto": 0.1, "gpnn": 0.3, "solvegp": 0.2, "softki": 0.5, "swsgp": 0.4, "svgp": 0.6}
-NLPD |= {"sgpr": 0.7, "sklearn": 0.8, "trees": 0.9, "linear": 1.0}
-
-
-def invented(row, dataset, run, **changes):
-    value = NLPD[row]
-    scores = {"rmse": 1.1 - value, "nlpd": value, "crps": value, "coverage": 0.95}
-    return {
-        "row": row, "title": row, "dataset": dataset, "split": 0, "status": "done",
-        "num_train": 90, "num_test": 10, "config": {}, "cores": 2, "devices": ["CPU"],
-        "versions": {"gpflow": "1"}, "commit": "0a1b2c3d", "chosen": row,
-        "training_seconds": 60.0, "peak": 2048.0, "covered": [level - 0.02 for level in LEVELS],
-        **scores, **changes,
-    }  # fmt: skip
-
-
-def test_the_page_ranks_the_methods_on_the_sets_that_all_have(tmp_path):
-    run = a_run(tmp_path)
-    names = ("elevators", "kin40k")
-    records = [invented(row, name, run) for name in names for row in NLPD]
-    records.append(invented("auto", "protein", run))  # where the others are missing
-    large = [r | {"num_train": 1001} for r in records if r["dataset"] == "kin40k"]
-    records = [r for r in records if r["dataset"] != "kin40k"] + large
-    records[0] |= {"training_seconds": 66.1}  # auto on elevators
-    records[1] |= {"status": "failed", "message": "lost"}  # gpnn on elevators
-    text = write_page(run, records, {}).read_text(encoding="utf-8")
-    assert (
-        "Mean ranks over 2 regression sets on which all these methods were run: elevators, kin40k"
-        in text
-    )
-    assert "| NLPD, more than 1,000 rows | RMSE, more than 1,000 rows | NLPD, at most 1,000" in text
-    # best by NLPD; by RMSE behind all but the failed one; of all sets, the large and the small one
-    assert "| auto | 1.00 | 9.50 | 1.00 | 10.00 | 1.00 | 9.00 |" in text
-    # the last of ten, and third; the last, and eighth; on the large set it has not failed
-    assert "| GPnn | 6.50 | 9.00 | 3.00 | 8.00 | 10.00 | 10.00 |" in text
-    assert "Not in the ranks, since some of these rows were not run: protein." in text
-    assert "| auto | elevators | 66 |" in text
-    assert "| auto | 0a1b2c3d (3) |" in text
-    assert "| auto | auto | 1.0000 | 0.1000 | 0.1000 | 0.950 | 60 | 2.0 |" in text
-    assert "- gpnn, elevators, split 0: lost" in text
-    assert "| Linear | 0.020 |" in text  # mean error of coverage
-    for name in ("ranks", "calibration"):
-        assert (tmp_path / f"evidence-{name}.png").is_file() or "![" not in text
-
-
-def test_the_page_has_times_of_all_sizes(tmp_path):
-    run = a_run(tmp_path)
-    records = [invented(row, "kin8nm", run) for row in NLPD]
-    short = [r | {"training_seconds": 15.0, "rmse": r["rmse"] + 0.1} for r in records]
-    lines = "".join(f"{json.dumps(record)}\n" for record in short)
-    (tmp_path / "evidence-quick.jsonl").write_text(lines)
-    (tmp_path / "evidence.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
-    text = write_page(run, records, {}).read_text(encoding="utf-8")
-    assert "## RMSE against time" in text
-    assert "| kin8nm | auto | auto | 15 | 1.1000 | 0.1000 |" in text
-    assert (tmp_path / "evidence-times.png").is_file() or "![" not in text
-
-
-def test_differences_of_libraries_are_on_the_page(tmp_path):
-    run = a_run(tmp_path)
-    difference = {"quantity": "SGPR: mean", "library": "other", "difference": 2.5e-9}
-    record = invented("auto", "kin8nm", run) | {
-        "row": "agreement", "differences": [difference], "num_rows": 500,
-    }  # fmt: skip
-    text = write_page(run, [record], {}).read_text(encoding="utf-8")
-    assert "On 500 training rows of kin8nm" in text
-    assert "| SGPR: mean | other | 2.5e-09 |" in text
-    assert tables.expected_times([record])

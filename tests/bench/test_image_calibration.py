@@ -5,10 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.special import log_softmax, softmax
 
-from bench import commands
 from bench.papers import data_splits, harness, image_network, rejection, spec
 from bench.papers import image_calibration as images
 from gpflow_sparse.data import metrics
@@ -75,30 +73,6 @@ def test_images_of_other_data_are_averaged_to_size_and_gray():
     np.testing.assert_allclose(colored, np.repeat(found[..., None], 3, axis=3), rtol=1e-12)
 
 
-def test_unknown_images_are_in_the_units_of_the_model(monkeypatch):
-    """The darkest and the brightest pixel become the least and the largest of the data set."""
-    dataset, other = make_dataset(), make_dataset((6, 6, 1), 20)
-    pixels = np.tile(np.linspace(0.0, 255.0, 36), (10, 1))
-    other = dataclasses.replace(other, test=(pixels, other.test[1]), standardizer=None)
-    monkeypatch.setattr(images, "load", lambda name: {"there": other}[name])
-    found = images.unknown_images(dataset, {"rotated": [1, 2], "other": "there"})
-    X, Y = dataset.test
-    turned, upright = found["rotated"]
-    np.testing.assert_array_equal(upright, X[Y[:, 0] > 0])
-    np.testing.assert_array_equal(turned, images.quarter_turn(upright, (6, 6, 1)))
-    strange, known = found["other"]
-    np.testing.assert_array_equal(known, X)
-    # of one channel, standardization is monotone
-    np.testing.assert_allclose([strange.min(), strange.max()], [X.min(), X.max()], rtol=1e-6)
-    np.testing.assert_allclose(np.diff(strange[0], 2), 0.0, atol=1e-5)  # resized in float32
-
-    def refuse(name):
-        raise ValueError("unknown data set")
-
-    monkeypatch.setattr(images, "load", refuse)
-    assert set(images.unknown_images(dataset, {"rotated": [1], "other": "x"})) == {"rotated"}
-
-
 def test_the_temperature_has_the_lowest_log_loss(rng):
     logits, labels = 3.0 * rng.normal(size=(300, 4)), rng.integers(4, size=300)
     logits[np.arange(300), labels] += 3.0
@@ -115,29 +89,6 @@ def test_the_temperature_has_the_lowest_log_loss(rng):
     certain = 5.0 * np.eye(4)[labels]
     assert image_network.fit_temperature(certain, labels) == 1.0
     assert T > 2.0
-
-
-def test_the_network_ends_with_the_weights_of_its_lowest_held_out_loss(monkeypatch):
-    """At a rate so large that later passes are worse."""
-    dataset, losses = make_dataset(count=110), []
-    original = image_network._BestWeights.on_epoch_end
-
-    def watch(self, epoch, logs=None):
-        losses.append(logs["val_loss"])
-        original(self, epoch, logs)
-
-    monkeypatch.setattr(image_network._BestWeights, "on_epoch_end", watch)
-    options = {"learning_rate": 0.1, "batch_size": 10, "patience": 3}
-    logits, temperature, results = image_network.fit_network(options, dataset, None, 2)
-    X, Y = dataset.train
-    held_out = np.random.default_rng(2).permutation(100)[:10]
-    scaled = log_softmax(logits(X[held_out]), axis=1)
-    found = -np.mean(scaled[np.arange(10), Y[held_out, 0].astype(int)])
-    np.testing.assert_allclose(found, min(losses), rtol=1e-4, atol=1e-6)
-    assert np.argmin(losses) == len(losses) - 4
-    assert results["num_held_out"] == 10
-    assert results["steps"] == 9 * len(losses)
-    assert results["temperature"] == temperature
 
 
 def test_bins_of_splits_are_those_of_all_rows(rng):
@@ -185,39 +136,3 @@ def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
     assert "![Rejection curves and reliability](images-digits.png)" in page
     assert (tmp_path / "images-digits.png").read_bytes().startswith(b"\x89PNG")
     assert harness.run_paper(run, 10.0) == [record]  # which is not run again
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("key", "seconds"), [("digits-1-max", 6.0), ("digits-1-softmax", 6.0), ("digits-2-max", 20.0)]
-)
-def test_rows_of_gps_are_trained_for_their_time(key, seconds, tmp_path, monkeypatch):
-    (record,) = harness.run_paper(tiny_run(tmp_path, [key], monkeypatch, seconds), 10.0)
-    assert record["status"] == "done", record
-    assert record["training_seconds"] > seconds
-    assert record["accuracy"] > 80.0
-    assert record["nlpd"] < 0.8
-
-
-def test_the_command_runs_the_rows_of_one_data_set(tmp_path, monkeypatch):
-    runs = []
-
-    def run_paper(run, minutes):
-        runs.append((run, minutes))
-        return []
-
-    monkeypatch.setattr(harness, "run_paper", run_paper)
-    options = ["--data", "mnist", "--minutes", "7", "--output", str(tmp_path)]
-    result = CliRunner().invoke(commands.bench, ["images", *options])
-    assert result.exit_code == 0, result.output
-    ((run, minutes),) = runs
-    assert minutes == np.inf
-    tasks = list(run.tasks())
-    assert [task.dataset for task in tasks] == ["mnist"] * 5
-    assert {task.row.minutes for task in tasks} == {7.0}
-    others = {row.key: row.minutes for row in run.all_rows if row.datasets != ("mnist",)}
-    assert others == {
-        row.key: row.minutes
-        for row in spec.load_paper("images").rows["small"]
-        if row.datasets != ("mnist",)
-    }

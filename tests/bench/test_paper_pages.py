@@ -116,35 +116,6 @@ def test_the_tasks_of_a_paper(name, tmp_path):
         assert len({task.key for task in tasks}) == len(tasks) == count
 
 
-@pytest.mark.parametrize(("num_train", "steps"), [(36000, 1758), (14939, 730), (1000, 50)])
-def test_steps_are_those_of_fifty_epochs(tmp_path, num_train, steps):
-    softki, arms = load_paper("softki"), load_paper("softki_arms")
-    run, short = (PaperRun(softki, "small", tmp_path, given) for given in (None, 7))
-    assert run.steps_of(softki.rows["small"][0], num_train) == steps
-    assert short.steps_of(softki.rows["small"][0], num_train) == 7
-    assert run.steps_of(arms.rows["small"][1], num_train) == 100
-
-
-def test_sizes_of_images_are_those_that_the_titles_say():
-    paper = load_paper("conv")
-    rows = {row.key: row for size in paper.rows.values() for row in size}
-    assert rows["svgp-double-2"].title == "SVGP 768, 2000, 2 layers"
-    assert rows["solvegp-3"].title == "SOLVE-GP 384+384, 384+384, 1000+1000, 3 layers"
-    assert rows["solvegp-3"].title in paper.published
-    assert rows["solvegp-3"].options["model"] == {
-        "architecture": [[5, 1, 10], [4, 2, 10], [5, 1, None]],
-        "num_inducing": [384, 384, 1000],
-        "num_orthogonal": [384, 384, 1000],
-    }
-    assert rows["solvegp-3"].options["learning_rate"] == 0.003
-    for layers, sizes in ((1, 400), (2, [50, 300]), (3, [50, 50, 300])):
-        with_orthogonal, without = (
-            rows[key].options["model"] for key in (f"cifar-{layers}", f"cifar-{layers}-svgp")
-        )
-        assert with_orthogonal["num_inducing"] == with_orthogonal["num_orthogonal"] == sizes
-        assert (without["num_inducing"], without["num_orthogonal"]) == (sizes, 0)
-
-
 @pytest.mark.parametrize(
     ("published", "rmse", "reached"),
     [

@@ -1,7 +1,6 @@
 """The harness of the papers' tables: what is run, kept, resumed and refused, with invented fits."""
 
 import dataclasses
-import itertools
 import json
 import types
 
@@ -12,7 +11,6 @@ import tensorflow as tf
 
 from bench.papers import PAPER_NAMES, data_splits, harness, training
 from bench.papers.spec import Paper, PaperRun, Row, load_paper
-from bench.papers.tables import duration
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models.dual.solver import ConvergenceError
 from gpflow_sparse.numerics import linalg
@@ -161,17 +159,6 @@ def test_a_split_is_not_begun_when_another_took_too_long(tiny, tmp_path, capsys)
     assert ("plain", "left", 1) in tiny.calls
 
 
-def test_minutes_of_training_are_the_expected_time(tiny, tmp_path):
-    tiny.change(minutes=60.0)
-    assert tiny.run(tmp_path, minutes=50.0) == tiny.calls == []
-    assert cells(tmp_path, "| Plain GP | left |")[2:] == ["3", "3.0 h"]
-    (record,) = tiny.run(tmp_path, minutes=70.0, steps=4, rows=("late",))
-    assert tiny.budgets[0][:3] == (4, 3600.0, 0)
-    assert (record["most_steps"], record["config"]["minutes"]) == (4, 60.0)
-    with pytest.raises(ValueError, match="holds row late of 4 steps: take the same --steps"):
-        tiny.run(tmp_path, steps=5)
-
-
 def test_steps_and_epochs_are_budgets(tiny, tmp_path):
     tiny.change(epochs=5, splits=None, options={"order": 0, "batch_size": 4})
     first = tiny.run(tmp_path, datasets=LEFT, rows=("plain",))
@@ -224,28 +211,6 @@ def test_records_of_other_options_and_damaged_ones_are_refused(tiny, tmp_path):
             tiny.run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"steps": 3}, "steps mean nothing to tiny"),
-        ({"steps": 0}, "steps must be positive, got 0"),
-        ({"splits": (0, 3)}, "splits must be among 0 to 2; got 3"),
-        ({"datasets": ("middle",)}, "datasets must be among left, right; got 'middle'"),
-        ({"rows": ("svgp",)}, "rows must be among plain, fancy, late; got 'svgp'"),
-        ({"minutes": 0.0}, "minutes must be positive, got 0.0"),
-        ({"minutes": float("nan")}, "minutes must be positive, got nan"),
-    ],
-)
-def test_wrong_choices_are_named(tiny, tmp_path, changes, words):
-    with pytest.raises(ValueError, match=words):
-        tiny.run(tmp_path, **changes)
-
-
-def test_a_size_that_a_paper_does_not_have_is_named(tmp_path):
-    with pytest.raises(ValueError, match="size must be among small; got 'full'"):
-        PaperRun(PAPER, "full", tmp_path)
-
-
 # Training within a budget.
 
 
@@ -276,50 +241,11 @@ def test_training_ends_when_its_time_is_over(svgp, tmp_path):
     assert [point["step"] for point in record["curve"]] == [1] * 10
 
 
-@pytest.mark.nightly
-def test_an_interrupted_row_goes_on_with_its_curve(svgp, tmp_path, monkeypatch):
-    model, data = svgp
-    fresh = gpflow.utilities.deepcopy(model)
-    monkeypatch.setattr(training, "_CHECKPOINT_EVERY", 100)
-    scored = []
-
-    def interrupt(model):
-        scored.append(model)
-        if len(scored) == 6:  # after 150 steps
-            raise KeyboardInterrupt
-        return {"nlpd": float(len(scored))}
-
-    budget = budget_of(tmp_path / "row", steps=250)
-    with pytest.raises(KeyboardInterrupt):
-        train(model, data, budget, interrupt)
-    assert any((tmp_path / "row").glob("checkpoint-*"))
-    record = train(fresh, data, budget)
-    assert record["steps"] == 250
-    assert [point["step"] for point in record["curve"]] == [25 * k for k in range(1, 11)]
-    assert [point["nlpd"] for point in record["curve"]] == [1.0, 2.0, 3.0, 4.0] + [0.0] * 6
-    whole = train(gpflow.utilities.deepcopy(svgp[0]), data, budget_of(tmp_path / "other", 5))
-    assert [point["step"] for point in whole["curve"]] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-
-
 def test_a_row_that_would_end_too_late_is_given_up_without_checkpoints(svgp, tmp_path, monkeypatch):
     deadline = training.time.perf_counter() + 60.0
     with pytest.raises(training.DoesNotFitError, match=r"no time left \(.* h expected\)"):
         train(*svgp, budget_of(tmp_path / "tiny" / "row", 10**9, deadline=deadline))
     assert not (tmp_path / "tiny").exists()
-
-
-@pytest.mark.parametrize(("total", "fits"), [(1021, True), (1022, False)])
-def test_only_the_steps_that_are_left_count(monkeypatch, tmp_path, total, fits):
-    monitor = training.Monitor(budget_of(tmp_path, total, deadline=121.0))
-    for step, now in itertools.product(range(1001, 1009), [0.0]):
-        monitor._probe(step, now + step - 901.0)
-    monkeypatch.setattr(training.time, "perf_counter", lambda: 109.0)
-    # asked after the ninth step, at 109: twelve seconds are left, and total - 1009 steps
-    if fits:
-        monitor._probe(1009, 108.0)
-    else:
-        with pytest.raises(training.DoesNotFitError):
-            monitor._probe(1009, 108.0)
 
 
 def test_scores_on_the_way_are_not_training(tmp_path, monkeypatch):
@@ -353,42 +279,6 @@ def test_scores_on_the_way_are_not_training(tmp_path, monkeypatch):
     assert [point["step"] for point in monitor.curve][:2] == [1, 2]
 
 
-def test_rates_fall_with_the_budget(tmp_path):
-    monitor = training.Monitor(budget_of(tmp_path, 10))
-    rates = training.Cosine(0.2, monitor, warm_up=20), training.Cosine(0.4, monitor, frozen=0.1)
-    np.testing.assert_allclose(rates[0](tf.constant(0)), 0.2 / 20, rtol=1e-6)
-    np.testing.assert_allclose(rates[0](tf.constant(9)), 0.1, rtol=1e-6)
-    for used, *expected in (
-        (0.0, 0.2, 0.0),
-        (0.1, 0.1 + 0.1 * np.cos(0.1 * np.pi), 0.4),
-        (0.55, 0.1 + 0.1 * np.cos(0.55 * np.pi), 0.2),
-        (1.0, 0.0, 0.0),
-    ):
-        monitor.fraction.assign(used)
-        found = [float(rate(tf.constant(500))) for rate in rates]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_data_sets_that_cannot_be_had_are_left_out_unless_they_were_asked_for(
-    tiny, tmp_path, monkeypatch, capsys
-):
-    def read(name, split):
-        if name == "right":
-            raise ValueError("name must be a known data set, got 'right'. Known names: left")
-        return make_dataset(name, split)
-
-    monkeypatch.setitem(data_splits.READERS, "tiny", read)
-    tiny.run(tmp_path)
-    assert tiny.calls == [task for task in ORDER if task[1] == "left"]
-    text = "left out: right, split 0: name must be a known data set, got 'right'.\n"
-    assert text in capsys.readouterr().err
-    with pytest.raises(ValueError, match="got 'right'"):
-        tiny.run(tmp_path, datasets=("right",))
-    monkeypatch.setitem(data_splits.READERS, "tiny", lambda name, _: read("right", 0))
-    with pytest.raises(ValueError, match="no data set of tiny is available"):
-        tiny.run(tmp_path)
-
-
 def test_every_paper_can_be_read():
     for name in PAPER_NAMES:
         paper = load_paper(name)
@@ -400,8 +290,3 @@ def test_every_paper_can_be_read():
                 assert set(row.datasets) <= set(paper.datasets)
                 assert json.loads(json.dumps(row.options)) == row.options
                 assert not row.compared or row.compared in paper.published
-
-
-def test_durations_are_in_minutes_and_then_in_hours():
-    assert duration(600.0) == "10 min"
-    assert duration(18000.0) == "5.0 h"

@@ -114,27 +114,36 @@ def test_operations_are_three_times_the_forward_count():
     np.testing.assert_allclose(count((M, M2), n), 3 * (cholesky + between + solves + products))
 
 
+ORTHOGONAL = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
+# Commands, the number of their rows, one to which all are compared, and what is measured.
+COMMANDS = {
+    f"step solvegp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
+    f"step odvgp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
+    "step swsgp --batch-size 8 --input-dim 3 --repeats 1 --float32 --surface": (
+        *(6, "GPflow SVGP(10)", "milliseconds"),
+    ),
+    "predict --num-inducing 20 --num-rows 10 --input-dim 3 --repeats 1": (
+        *(14, "GPflow SVGP(20)", "microseconds"),
+    ),
+}
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize(("method", "name"), [("solvegp", "SOLVE-GP"), ("odvgp", "ODVGP")])
-def test_steps_of_orthogonal_sets(bench, method, name):
-    sizes = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
-    rows = bench(f"step {method} {sizes}")["rows"]
-    assert [row["title"] for row in rows] == [
-        f"{name}(6+4)",
-        "GPflow SVGP(10)",
-        "SVGP(10) on our factorization",
-        "matrix product(10)",
-        f"{name}(6+4), log",
-        f"{name}(6+4), block",
-    ]
-    assert "left out: GPyTorch decoupled(6+4), mean only" in bench.stderr
-    require_ratios(rows, "GPflow SVGP(10)")
-    counts = [step_variants.step_operations(sizes, 10) for sizes in ((6, 4), (10,), (10,))]
-    for row, count in zip(rows[:4], [*counts, 2000.0], strict=True):
-        if row["title"].startswith("ODVGP"):
-            assert row["gflops"] is None
-        else:
-            np.testing.assert_allclose(row["gflops"] * row["milliseconds"] * 1e6, count)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_row_is_measured_beside_its_reference(bench, command):
+    count, reference, unit = COMMANDS[command]
+    rows = bench(command)["rows"]
+    assert len(rows) == count
+    require_ratios(rows, reference, unit)
+    assert "predict" in command or "left out: GPyTorch" in bench.stderr
+
+
+@pytest.mark.nightly
+def test_costs_of_grief(bench):
+    found = bench("grief --num-rows 80 --input-dim 2 --num-basis 10 --repeats 1")
+    assert len(found["rows"]) == 6
+    require_ratios(found["rows"][2:4], "likelihood and gradient, N = 50")
+    assert [row["title"] for row in found["memory"]] == ["pass over the rows"]
 
 
 def test_steps_of_softki(bench):
@@ -175,48 +184,6 @@ def test_steps_of_qsgp(bench, tmp_path):
     assert (tmp_path / "new" / "step-qsgp.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.nightly
-def test_steps_of_swsgp(bench):
-    sizes = "--batch-size 8 --input-dim 3 --repeats 1 --float32"
-    rows = bench(f"step swsgp {sizes} --surface")["rows"]
-    assert [row["title"] for row in rows] == [
-        "SWSGP(20, H = 5)",
-        "SWSGP(40, H = 5)",
-        "SWSGP(40, H = 3)",
-        "SWSGP, searched in every step(40, H = 3)",
-        "SWSGP, dense(15, H = 3)",
-        "GPflow SVGP(10)",
-    ]
-    require_ratios(rows, "GPflow SVGP(10)")
-    assert "left out: GPyTorch nearest neighbors(20, H = 5)" in bench.stderr
-    (found,) = bench(f"step swsgp {sizes} --memory")["memory"]
-    assert found["title"] == "SWSGP(40, H = 5)"
-    np.testing.assert_allclose(found["held"], 40 * 11 * 4 / 2**20)
-
-
-@pytest.mark.nightly
-def test_costs_of_grief(bench):
-    found = bench("grief --num-rows 80 --input-dim 2 --num-basis 10 --repeats 1")
-    assert [row["title"] for row in found["rows"]] == [
-        "pass over the rows",
-        "making a model",
-        "likelihood and gradient, N = 80",
-        "likelihood and gradient, N = 50",
-        "search, 3 columns of 5 nodes",
-        "matrix product(2048)",
-    ]
-    require_ratios(found["rows"][2:4], "likelihood and gradient, N = 50")
-    assert [row["title"] for row in found["memory"]] == ["pass over the rows"]
-
-
-@pytest.mark.nightly
-def test_predictions_of_every_model_are_timed(bench):
-    found = bench("predict --num-inducing 20 --num-rows 10 --input-dim 3 --repeats 1")
-    require_ratios(found["rows"], "GPflow SVGP(20)", "microseconds")
-    require_ratios(found["images"], "GPflow convolutional", "microseconds")
-    assert len(found["rows"]) == 14
-
-
 @pytest.mark.parametrize("kind", ["softki", "svgp", "sgpr"])
 def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
     data, Z = step_variants.made_rows(10, 3), step_variants.made_rows(6, 3, 1)[0].numpy()
@@ -251,19 +218,6 @@ def test_a_step_of_swsgp_trains_the_model(monkeypatch):
         assert bool(finite)
     assert float(model.elbo(rows)) > before
     np.testing.assert_array_equal(model.inducing_variable.Z, Z)
-
-
-def test_rows_near_a_surface():
-    X, Y = (part.numpy() for part in step_variants.made_rows(3000, 8, 1, True))
-    other = step_variants.made_rows(3000, 8, 2, True)[0].numpy()
-    assert (X.shape, Y.shape) == ((3000, 8), (3000, 1))
-    assert np.abs(X).max() < 1.1
-    # both samples are near the same surface: nearest neighbors are as near across as within
-    across = np.sqrt(np.sum((X[:200, None] - other) ** 2, axis=2)).min(axis=1)
-    within = np.sqrt(np.sum((X[:200, None] - X[200:]) ** 2, axis=2)).min(axis=1)
-    np.testing.assert_allclose(np.median(across), np.median(within), rtol=0.15)
-    plain = step_variants.made_rows(3000, 8, 1)[0].numpy()
-    np.testing.assert_allclose(plain.std(axis=0), 1.0, atol=0.05)
 
 
 @pytest.mark.parametrize(

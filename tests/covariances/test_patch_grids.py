@@ -83,26 +83,3 @@ def test_leading_axes_stay_and_gradients_count_the_patches_of_a_pixel(rng):
 def test_two_numbers_are_an_image_of_one_channel():
     assert make_grid((4, 5), (2, 3)) == make_grid((4, 5, 1), (2, 3), 1)
     assert make_grid([4, np.int64(5), 3], np.array([2, 3]), 2) == make_grid((4, 5, 3), (2, 3), 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((28, (3, 3)), "image_shape must be a tuple"),
-        (((28,), (3, 3)), "image_shape must be a tuple"),
-        (((1, 28, 28, 1), (3, 3)), "image_shape must be a tuple"),
-        (((28, 0), (3, 3)), "image_shape"),
-        (((28, 28.5), (3, 3)), "image_shape"),
-        (((28, 28), 3), "patch_shape must be a tuple"),
-        (((28, 28), (3, 3, 1)), "patch_shape must be a tuple"),
-        (((28, 28), (3, -1)), "patch_shape"),
-        (((28, 28), (29, 3)), "fit into the image of 28 x 28 pixels, got 29 x 3"),
-        (((28, 28), (3, 29)), "fit into the image of 28 x 28 pixels, got 3 x 29"),
-        (((28, 28), (3, 3), 0), "stride"),
-        (((28, 28), (3, 3), 1.5), "stride"),
-        (((28, 28), (3, 3), (2, 2)), "stride"),
-    ],
-)
-def test_what_is_no_grid_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_grid(*arguments)

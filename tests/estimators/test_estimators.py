@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -273,18 +272,6 @@ def test_pipeline_search_and_folds():
     assert search.best_score_ > 0.5
 
 
-@pytest.mark.nightly
-def test_folds_in_processes_and_calibrated_classes():
-    X, y = smooth(60)
-    scores = cross_val_score(SparseGPRegressor(random_state=0), X, y, cv=2, n_jobs=2)
-    np.testing.assert_array_equal(
-        scores, cross_val_score(SparseGPRegressor(random_state=0), X, y, cv=2)
-    )
-    classes = SparseGPClassifier(method_options=FEW_STEPS, random_state=0)
-    calibrated = CalibratedClassifierCV(classes, cv=2).fit(X, y > 0)
-    assert calibrated.score(X, y > 0) > 0.8
-
-
 @pytest.mark.parametrize(
     "name",
     ["shop", *(pytest.param(n, marks=pytest.mark.nightly) for n in messy.NAMES if n != "shop")],
@@ -357,27 +344,16 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
     ("options", "message"),
     [
         ({"method": ["exact"]}, r"method must be the name of a method.*got \['exact'\]"),
-        ({"method": None}, "method must be the name of a method"),
         ({"kernel": "matern52"}, "kernel must be a kernel of GPflow or None, got 'matern52'"),
         (
             {"likelihood": ["gaussian"]},
             "likelihood must be a likelihood of GPflow, the name",
         ),
         ({"time_budget": "5"}, "time_budget must be a positive number of seconds or None, got '5'"),
-        ({"time_budget": -1}, "time_budget must be a positive number of seconds or None, got -1"),
-        ({"time_budget": float("nan")}, "time_budget must be a positive number"),
         ({"method_options": ["a"]}, "method_options must be a dict from names of options"),
-        ({"method_options": {5: 1}}, "method_options must be a dict from names of options"),
         ({"method_options": {"nope": 1}}, "method_options must hold options .* got nope"),
-        ({"method_options": {"num_steps": "5"}}, "num_steps must be of type int, got '5'"),
         ({"method_options": {"num_steps": True}}, "num_steps must be of type int, got True"),
-        ({"method_options": {"num_inducing": None}}, "num_inducing must be of type int, got None"),
-        (
-            {"method_options": {"learning_rate": "x"}},
-            "learning_rate must be of type float",
-        ),
         ({"method_options": {"calibrate": "no"}}, "calibrate must be of type bool, got 'no'"),
-        ({"method_options": {"num_neighbors": 1.5}}, "num_neighbors must be of type int, got 1.5"),
     ],
 )
 def test_parameters_of_a_wrong_type_are_one_sentence(options, message):

@@ -5,6 +5,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
 
 from gpflow_sparse import bases
@@ -16,7 +17,6 @@ from tests.hostile.judging import (
     CHECKS,
     Argument,
     Door,
-    FlatMean,
     Spoil,
     X,
     Y,
@@ -66,6 +66,13 @@ def from_rows(rows):
 
 def fourier_basis():
     return bases.RandomFourier(kernels.Matern32(lengthscales=[0.8, 1.2]), 4)
+
+
+def fourier_after(rows):
+    """Features that have seen these rows."""
+    basis = bases.RandomFourier(kernels.Matern32(), 4)
+    basis(rows)
+    return basis
 
 
 @quietly
@@ -350,9 +357,7 @@ SPOILS = {
         {
             "another kernel": other_kernel,
             "kernel no product": kernels.Matern52,
-            "kernel None": None,
             "kernel float32": float32_kernel,
-            "multi-output kernel": lambda: kernels.SharedIndependent(kernel(), 2),
             "kernel of another basis": lambda: own.Basis(grid_basis()),
         },
     ),
@@ -394,10 +399,6 @@ SPOILS = {
     "another mean function": swap(
         "mean_function", lambda: functions.Constant([3.0]), STALE, of=OF_WEIGHTS
     ),
-    "likelihood None": swap("likelihood", None, NOISE),
-    "likelihood of 3 classes": swap(
-        "likelihood", lambda: likelihoods.MultiClass(3), (*NOISE, "num_latent_gps")
-    ),
     "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE, of=OF_DATA),
     "noise that varies": swap(
         "likelihood", lambda: likelihoods.Gaussian(functions.Constant(0.3)), NOISE, of=OF_DATA
@@ -406,11 +407,7 @@ SPOILS = {
     **swaps(
         "mean_function",
         MEAN,
-        {
-            "mean function of rank 1": FlatMean,
-            "mean function of 2 outputs": lambda: functions.Constant(np.zeros(2)),
-            "mean function reads 3 columns": lambda: functions.Linear(np.ones((3, 1))),
-        },
+        {},
     ),
     "mean function nan": Spoil(nan_mean, MEAN, values=True),
     "data None": swap("data", None, ("data",), of=OF_DATA),
@@ -469,7 +466,35 @@ LATE = {"likelihood", "num_data", "mean_function", "kernel"}
 F_DOORS = ("kl or qu", "predict_f", "posterior.predict_f", "captured: predict_f")
 
 
-TOGETHER: dict[str, Any] = {}
+endless = tf.data.Dataset.from_tensors(two).repeat()
+TOGETHER = {
+    "a residual of random features": (
+        lambda: variational(fourier_basis(), keep_residual=True),
+        "keep_residual",
+    ),
+    "more features than before": (
+        lambda: fourier_after(X)(np.hstack([X, X])),
+        "X",
+    ),
+    "a regression on rows without end": (lambda: regression(endless).elbo(), "data"),
+    "a regression on no rows": (lambda: regression(endless.take(0)).elbo(), "data"),
+    "a regression on rows in no batches": (
+        lambda: regression(tf.data.Dataset.from_tensor_slices(two)).elbo(),
+        "data",
+    ),
+    "a corrected kernel of other weights": (
+        lambda: grief(objective="corrected", reweighted="rotated"),
+        "objective",
+    ),
+    "nodes of one of two columns": (lambda: grief(grid=GRID[:1]), "grid"),
+    "a kernel that is no product": (lambda: grief(k=kernels.Matern32()), "kernel"),
+    "quadrature of weights that are not rotated": (
+        lambda: grief(reweighted="original").sample_posterior(method="quadrature"),
+        "method",
+    ),
+    "a posterior of no weights": (lambda: grief().sample_posterior(2), "reweighted"),
+    "an option of former samplers": (lambda: sampled(thin=5), "argument 'thin'"),
+}
 
 
 def spared(spoil, name, door):

@@ -1,9 +1,6 @@
-"""Hostile files at the command line: `python -m tests.hostile.command_line` prints the matrix."""
+"""Hostile files and records at the command line, each with the verdict on it."""
 
 import json
-import os
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -124,13 +121,10 @@ ATTEMPT = {"method": "a", "nlpd": 0, "error": 0, "num_steps": 0, "seconds": "<b>
 # Fields of result.json, what they become, and a part of the message that must come.
 FIELDS: list[tuple[str, object, str]] = [
     ("results", ..., "results must be present"),
-    ("results", [], "results must be a list with an entry"),
     ("results", None, "results must be a list with an entry, got None"),
     ("results.0.title", ..., "results[0].title must be present"),
-    ("results.0.title", None, "results[0].title must be text, got None"),
     ("results.0.rmse", "<b>", "results[0].rmse must be a number, got '<b>'"),
     ("choice", "x", "choice must be an object, got 'x'"),
-    ("choice", {"reason": None, "attempts": []}, "choice.reason must be text, got None"),
     ("choice", {"reason": "", "attempts": [1]}, "choice.attempts[0] must be an object, got 1"),
     (
         "choice",
@@ -138,24 +132,15 @@ FIELDS: list[tuple[str, object, str]] = [
         "choice.attempts[0].seconds must be a number, got '<b>'",
     ),
     ("seed", "<script>", "seed must be an integer of"),
-    ("seconds", "<b>", "seconds must be a number, got '<b>'"),
     ("versions.gpflow", ["<b>"], "versions.gpflow must be text, got ['<b>']"),
-    ("dataset.num_train", "<b>", "dataset.num_train must be an integer of"),
     ("dataset", ..., "dataset must be present"),
-    ("dataset.checksum", ..., "dataset.checksum must be"),
-    ("dataset.source", 7, "dataset.source must be text"),
-    ("dataset.feature_names", None, "dataset.feature_names must be"),
     ("dataset.feature_names", [1, 2], "dataset.feature_names[0] must be text, got 1"),
-    ("dataset.feature_names", ["a"], "dataset.feature_names must be 2 different names"),
     ("dataset.feature_names", ["a", "a"], "dataset.feature_names must be 2 different names"),
     ("dataset.target_name", None, "dataset.target_name must be text"),
     ("config", None, "config must be an object, got None"),
-    ("config", ..., "config must be present"),
     ("config.mine", 1, "config must be known options"),
-    ("config.num_inducing", "6", "num_inducing must be an"),
     ("config.num_steps", True, "num_steps must be an int"),
     ("config.seed", 10**30, "config.seed must be an integer of"),
-    ("config.method", [], "config.method must be text"),
     ("config.method", "\x1b[2J", "'\\x1b[2J'"),
 ]
 # Changes of result.json, or its whole text, and a part of the message that must come.
@@ -226,33 +211,3 @@ def matrix(kinds: dict[str, bytes | str] = FILES) -> Iterator[tuple[str, str, st
             result = runner.invoke(main, [*given, "--data", name])
             message = result.stderr.split("Error: ")[-1].strip() if result.exit_code else ""
             yield kind, door, verdict(result), message
-
-
-def show() -> int:
-    """Print the matrix, its messages and its bad cells; 1 if there is one."""
-    with tempfile.TemporaryDirectory() as work:
-        os.chdir(work)
-        found = list(matrix())
-        os.chdir("/")
-    print(f"== files at the command line: {len(FILES)} kinds at {len(DOORS)} doors")
-    width = max(map(len, FILES))
-    print(" " * width, *DOORS, sep="  ")
-    for kind in FILES:
-        row = [v if v in ("e", "ok") else "B!" for k, _, v, _ in found if k == kind]
-        print(
-            f"{kind:{width}}",
-            *(f"{v:>{len(d)}}" for v, d in zip(row, DOORS, strict=True)),
-            sep="  ",
-        )
-    bad = [entry for entry in found if entry[2] not in ("e", "ok")]
-    counts = [sum(v == symbol for *_, v, _ in found) for symbol in ("e", "ok")]
-    print(f"counts: e {counts[0]}, ok {counts[1]}, BAD {len(bad)}\nmessages:")
-    for text_ in sorted({m.split("\n")[0][:200] for *_, v, m in found if v == "e"}):
-        print(" ", text_)
-    for kind, door, wrong, message in bad:
-        print(f"BAD {kind} at {door}: {wrong} {message[:300]}")
-    return int(bool(bad))
-
-
-if __name__ == "__main__":
-    sys.exit(show())

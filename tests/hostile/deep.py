@@ -22,7 +22,6 @@ from tests.hostile.judging import (
     CHECKS,
     Argument,
     Door,
-    FlatMean,
     N,
     Spoil,
     X,
@@ -176,10 +175,6 @@ DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_parts())}
 
 
 # ------------------------------------------------------------------ arguments that are no arrays
-def one_or_none(v):
-    return v is None or (count(v) and v == 1)
-
-
 def up_to(most, least=1):
     """A check of integers from ``least`` to ``most``."""
     return lambda v: (count(v) or (v is not True and CHECKS["index"](v))) and least <= v <= most
@@ -287,6 +282,28 @@ TOGETHER = {
         lambda: on_images(None, LocatedPatches(PATCHES, PLACES)).elbo(two),
         "kernel",
     ),
+    "images of another size, of a kernel": (lambda: convolutional()(np.ones((N, 3))), "X"),
+    "neighbors beside an orthogonal set": (
+        lambda: of_table(num_neighbors=1, num_orthogonal=2),
+        "num_orthogonal",
+    ),
+    "neighbors of one layer": (
+        lambda: of_table(num_neighbors=1, num_orthogonal=0, num_layers=1),
+        "num_layers",
+    ),
+    "more hidden columns than lengthscales": (
+        lambda: of_table(kernel=kernel(), num_hidden=3),
+        "kernel",
+    ),
+    "lengthscales of other inputs": (
+        lambda: GPLayer(kernel(3), Z),
+        "kernel.lengthscales",
+    ),
+    "a mean function of more inputs": (
+        lambda: layer(mean_function=mean_functions.pca(np.eye(3), 2)),
+        "mean_function",
+    ),
+    "a layer of one covariance": (lambda: layer(q_sqrt=[np.eye(4)[None]]), "q_sqrt[0]"),
     "patches of another length": (lambda: on_images(None, Patches(Z)).elbo(two), "Z"),
     "patches and points": (lambda: on_images(None, Patches(Z), Z), "inducing sets"),
     "images of another size": (lambda: on_images().elbo((np.ones((N, 3)), Y)), "X"),
@@ -383,7 +400,6 @@ SPOILS = {
     "jitter text": swap("jitter", "x", ("jitter",)),
     "jitter of a layer": swap("layers[0].jitter", "x", ("jitter",)),
     "kernel points cannot have": swap("kernel", kernel, KERNEL),
-    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "layers.1.mean_function.c")),
     "lengthscales nan": drift(
         "layers[0].kernel.lengthscales", np.nan, ("layers[0].kernel.lengthscales",)

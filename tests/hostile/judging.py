@@ -38,7 +38,6 @@ OWN_IN_GRAPH = re.compile(
     r"[A-Za-z_ ]+ must be finite|must have the same number of rows|Cholesky factorization of [^:]*"
 )
 ERROR, OK, UNSEEN, NOT_BROUGHT, BAD = "e", "o", "n", "-", "BAD"
-DOTS = str.maketrans(dict.fromkeys("[](). ", "."))
 
 
 class Door(NamedTuple):
@@ -487,13 +486,6 @@ def drift(path: str, value: float, names: tuple[str, ...], **options: Any) -> Sp
 def float32_kernel() -> kernels.Kernel:
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         return kernels.Matern52()
-
-
-class FlatMean(functions.MeanFunction):
-    """A mean function of rank 1, which would broadcast to N x N."""
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(X, axis=-1)
 
 
 def nan_mean(m: Any) -> None:

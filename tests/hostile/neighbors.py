@@ -8,12 +8,11 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.models import SWSGP, NearestNeighborGP, ResidualNeighborGP
+from gpflow_sparse.models import SOLVEGP, SWSGP, NearestNeighborGP, ResidualNeighborGP
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
     Door,
-    FlatMean,
     N,
     Spoil,
     X,
@@ -249,6 +248,13 @@ def double(points):
         return points()
 
 
+def cut_off():
+    model = nearest()
+    model.data = tuple(part[:3] for part in model.data)
+    return model
+
+
+PARTS, PART = (kernel(), likelihoods.Gaussian()), "inducing_variable"
 endless = tf.data.Dataset.from_tensors(two).repeat()
 nothing = tf.data.Dataset.from_tensors(two).take(0)
 rows_alone = tf.data.Dataset.from_tensor_slices(two)
@@ -297,6 +303,28 @@ TOGETHER = {
         "likelihood",
     ),
     "a natural step of a union": (lambda: UNION.natural_step(two), "union"),
+    "a natural step of a chain": (
+        lambda: swsgp(kl_weighting="chain").natural_step(two),
+        "kl_weighting",
+    ),
+    "a closed form of a dense covariance": (
+        lambda: counted(covariance="dense").update_posterior(X, Y),
+        "covariance",
+    ),
+    "a KL of sites without rows": (lambda: SITES.prior_kl(), "X"),
+    "neighbors in SOLVEGP": (lambda: SOLVEGP(*PARTS, RESIDUAL.inducing_variable), PART),
+    "a residual without a base": (lambda: ResidualNeighborGP(*PARTS, points()), PART),
+    "a residual without neighbors": (
+        lambda: ResidualNeighborGP(*PARTS, OrthogonalInducingVariables(X[:2], Z)),
+        PART,
+    ),
+    "neighbors in the base": (
+        lambda: ResidualNeighborGP(*PARTS, OrthogonalInducingVariables(points(), X[:2])),
+        PART,
+    ),
+    "sites of a residual": (lambda: RESIDUAL.fit_sites(two), "fit_sites"),
+    "one row to train on": (lambda: nearest((X[:1], Y[:1])).training_loss(), "data"),
+    "nearest rows that were cut off": (lambda: cut_off().predict_f(X), "data"),
     "sites of negative precision": (lambda: sites(precisions=-np.ones((M, 1))), "precisions"),
     "sites of two kernels": (lambda: sites(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "sites of other points": (
@@ -353,10 +381,7 @@ SPOILS = {
     ),
     "num_neighbors too many": Spoil(put_at_points("num_neighbors", M + 1), ("num_neighbors",)),
     "global_indices outside": Spoil(put_at_points("global_indices", (M,)), ("global_indices",)),
-    "kernel None": swap("kernel", None, KERNEL),
-    "kernel of two outputs": swap("kernel", lambda: kernels.SharedIndependent(kernel(), 2), KERNEL),
     "lengthscales nan": drift("kernel.lengthscales", np.nan, KERNEL),
-    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "mean_function.c")),
     "q_mu short": swap("q_mu", variable(np.zeros((M - 1, 1))), ("q_mu",)),
     "q_mu None": swap("q_mu", None, ("q_mu",)),

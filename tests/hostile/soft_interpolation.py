@@ -13,7 +13,6 @@ from gpflow_sparse.training import EarlyStopping, adam, fit
 from tests.hostile.judging import (
     Argument,
     Door,
-    FlatMean,
     N,
     Spoil,
     X,
@@ -255,24 +254,18 @@ KERNEL, MEAN = ("kernel",), ("mean_function",)
 NOISE, STALE = ("likelihood", "likelihood.variance"), ("fit_posterior",)
 SPOILS = {
     "kernel a plain one": swap("kernel", kernel, KERNEL),
-    "kernel None": swap("kernel", None, KERNEL),
     "kernel of another basis": swap("kernel", lambda: own.Basis(basis()), KERNEL),
     "kernel of the basis another": Spoil(
         lambda m: setattr(m.basis, "kernel", kernels.Matern52(lengthscales=np.ones(3))),
         (*KERNEL, *STALE, "kernel.lengthscales"),
     ),
     "basis another": swap("basis", basis, KERNEL),
-    "likelihood None": swap("likelihood", None, NOISE),
     "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE),
     "likelihood Bernoulli": swap("likelihood", likelihoods.Bernoulli, NOISE),
     "noise that varies": swap(
         "likelihood", lambda: likelihoods.Gaussian(functions.Constant(0.3)), NOISE
     ),
     "noise nan": drift("likelihood.variance", np.nan, (*NOISE, *STALE)),
-    "mean function of rank 1": swap("mean_function", FlatMean, (*MEAN, *STALE)),
-    "mean function of 2 outputs": swap(
-        "mean_function", lambda: functions.Constant(np.zeros(2)), MEAN
-    ),
     "mean function nan": Spoil(nan_mean, (*MEAN, *STALE, "mean_function.c")),
     "lengthscales nan": drift("basis.kernel.lengthscales", np.nan, (*KERNEL, *STALE)),
     "variance nan": drift("basis.kernel.variance", np.nan, (*KERNEL, *STALE)),

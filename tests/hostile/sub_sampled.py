@@ -5,7 +5,7 @@ from functools import partial
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow import functions, kernels, likelihoods
+from gpflow import kernels, likelihoods
 
 from gpflow_sparse import bases
 from gpflow_sparse.likelihoods import BernoulliLogit
@@ -236,7 +236,6 @@ ARGUMENTS = {
 
 
 # ------------------------------------------------------------------ what does not go together
-STUDENT, GAUSSIAN = likelihoods.StudentT, likelihoods.Gaussian
 TOGETHER = {
     "a diagonal with a head": (lambda: qsgp(num_dense_columns=2), "num_dense_columns"),
     "a diagonal with a head of a hybrid": (
@@ -351,19 +350,11 @@ SPOILS = {
     "q_block a variable": swap("q_block", variable(1, 3, 3), ("q_block",), of=OF_HEAD),
     "q_columns None": swap("q_columns", None, ("q_columns",), of=OF_CHEVRON),
     "kernel a plain one": swap("kernel", kernel, KERNEL),
-    "kernel None": swap("kernel", None, KERNEL),
     "kernel float32": swap("kernel", float32_kernel, KERNEL),
-    "likelihood None": swap("likelihood", None, NOISE),
-    "likelihood of 3 classes": swap(
-        "likelihood", lambda: likelihoods.MultiClass(3), (*NOISE, "num_latent_gps")
-    ),
     "likelihood of a site": swap(
         "likelihood", likelihoods.Bernoulli, ("augmentation",), of=("dense",)
     ),
     "noise nan": drift("likelihood.variance", np.nan, NOISE, values=True),
-    "mean function of 2 outputs": swap(
-        "mean_function", lambda: functions.Constant(np.zeros(2)), MEAN
-    ),
     "mean function nan": Spoil(nan_mean, MEAN, values=True),
     "lengthscales nan": drift("basis.kernel.lengthscales", np.nan, KERNEL, values=True),
     "lengthscales of another length": Spoil(

@@ -94,24 +94,6 @@ def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
 
 
-@pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize("P", [1, 2])
-def test_one_natural_step_of_stock_svgp_reaches_the_bound(whiten, P):
-    rows, basis = data(columns=P), grid_basis()
-    collapsed, model = sgpr(rows, basis), svgp(basis, whiten=whiten, P=P)
-    gpflow.optimizers.NaturalGradient(gamma=1.0).minimize(
-        model.training_loss_closure(rows, compile=False), [(model.q_mu, model.q_sqrt)]
-    )
-    np.testing.assert_allclose(model.elbo(rows), collapsed.elbo(), rtol=1e-9)
-    for full_cov in (False, True):
-        for a, b in zip(
-            model.predict_f(inputs(7, seed=3), full_cov),
-            collapsed.predict_f(inputs(7, seed=3), full_cov),
-            strict=True,
-        ):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-
-
 def random_q(P=1, seed=5):
     rng = np.random.default_rng(seed)
     q_sqrt = np.tril(0.2 * rng.normal(size=(P, M, M))) + 0.5 * np.eye(M)
@@ -143,20 +125,6 @@ def test_predictions_of_any_q_are_those_of_the_dense_conditional(build):
     kl = sum(solvegp_oracle.gaussian_kl(m, s, np.eye(M)) for m, s in zip(q_mu.T, S, strict=True))
     np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-10)
     np.testing.assert_allclose(posterior.prior_kl(), kl, rtol=1e-10)
-
-
-def test_a_mean_field_q_and_leading_axes():
-    basis, rng = grid_basis(), np.random.default_rng(5)
-    q = rng.normal(size=(M, 1)), rng.uniform(0.2, 1.0, size=(M, 1))
-    dense = q[0], np.linalg.cholesky(np.diag(q[1][:, 0] ** 2))[None]
-    diagonal, full = svgp(basis, q=q, q_diag=True), svgp(basis, q=dense)
-    rows, X = data(), np.random.default_rng(6).normal(size=(2, 3, 4, D))
-    np.testing.assert_allclose(diagonal.elbo(rows), full.elbo(rows), rtol=1e-10)
-    mean, var = diagonal.predict_f(X)
-    assert mean.shape == var.shape == (2, 3, 4, 1)
-    np.testing.assert_allclose(var[1, 2], full.predict_f(X[1, 2])[1], atol=1e-12)
-    cov = full.predict_f(X, full_cov=True)[1]
-    np.testing.assert_allclose(cov[1, 2], full.predict_f(X[1, 2], full_cov=True)[1], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -193,25 +161,6 @@ def test_the_corrected_kernel_of_other_weights_has_its_own_bound():
     np.testing.assert_allclose(sgpr(rows, basis, k).elbo(), bound, rtol=1e-9)
     evidence = GPR(rows, k, noise_variance=NOISE).log_marginal_likelihood()
     assert bound < evidence
-
-
-def test_gradients_reach_kernel_and_weights():
-    rows = data()
-    basis = ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M))
-    model = sgpr(rows, basis, Corrected(basis))
-    with tf.GradientTape() as tape:
-        loss = model.training_loss()
-    gradients = tape.gradient(loss, model.trainable_variables)
-    assert len(gradients) == 4
-    rng, h = np.random.default_rng(7), 1e-5
-    steps = [rng.normal(size=v.shape) for v in model.trainable_variables]
-    slope = sum(float(tf.reduce_sum(g * s)) for g, s in zip(gradients, steps, strict=True))
-    losses = []
-    for shift in (h, -2.0 * h):
-        for variable, step in zip(model.trainable_variables, steps, strict=True):
-            variable.assign_add(shift * step)
-        losses.append(float(model.training_loss()))
-    np.testing.assert_allclose((losses[0] - losses[1]) / (2.0 * h), slope, rtol=1e-6)
 
 
 def joint_covariance(basis, O, X, eps):
@@ -285,14 +234,6 @@ def test_an_approximation_is_no_inducing_variable_of_its_kernel():
     ):
         with pytest.raises(ValueError, match=r"kernel must be gs\.kernels\.Basis\(basis\)"):
             sgpr(data(), basis).elbo()
-
-
-def test_multioutput_kernels_are_refused():
-    basis = grid_basis()
-    shared = gpflow.kernels.SharedIndependent(basis.kernel, 2)
-    model = SVGP(shared, gpflow.likelihoods.Gaussian(), BasisFeatures(basis), num_latent_gps=2)
-    with pytest.raises(ValueError, match="single-output kernel"):
-        model.predict_f(inputs())
 
 
 def test_a_cache_of_a_fixed_mean_holds_the_basis_and_no_factor():

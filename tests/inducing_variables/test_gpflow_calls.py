@@ -7,7 +7,6 @@ import tensorflow as tf
 from gpflow.conditionals import conditional, sample_conditional
 from gpflow.inducing_variables import (
     FallbackSharedIndependentInducingVariables,
-    InducingPoints,
     SeparateIndependentInducingVariables,
     SharedIndependentInducingVariables,
 )
@@ -142,35 +141,6 @@ def test_gpflows_wrapper_for_shared_inducing_variables_changes_nothing(rng, name
             wrapped.predict_f(X, full_cov=full_cov, full_output_cov=full_output_cov),
             plain.predict_f(X, full_cov=full_cov, full_output_cov=full_output_cov),
         )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("whiten", [True, False])
-@pytest.mark.parametrize("kind", ["single", "shared", "separate", "mixed"])
-def test_stock_svgp_over_wrapped_orthogonal_sets_is_not_plain_svgp(rng, kind, whiten):
-    kernel, inducing, X = build("orthogonal", rng)
-    kernel = multioutput_kernels(kernel, Matern32())[kind]
-    Y = rng.normal(size=(N, 3 if kind == "mixed" else P))
-
-    def bound(inducing):
-        model = gpflow.models.SVGP(
-            kernel,
-            gpflow.likelihoods.Gaussian(),
-            inducing,
-            num_latent_gps=P,
-            whiten=whiten,
-            q_mu=np.ones((M, P)),
-            q_sqrt=0.5 * np.tril(np.ones((P, M, M))),
-        )
-        return model.elbo((X, Y)).numpy(), model.predict_f_samples(X, 2).shape
-
-    wrapped, expected = bound(SharedIndependentInducingVariables(inducing)), bound(inducing)
-    np.testing.assert_allclose(wrapped[0], expected[0], rtol=1e-12)
-    assert wrapped[1] == expected[1]
-    if kind != "single":
-        points = InducingPoints(np.concatenate([s.Z for s in inducing.sets]))
-        plain = bound(SharedIndependentInducingVariables(points))
-        assert abs(plain[0] - wrapped[0]) > 0.1
 
 
 @pytest.mark.parametrize("name", ["basis", "patches", "located patches"])

@@ -12,8 +12,6 @@ from gpflow.inducing_variables import (
     InducingPatches,
     InducingPoints,
     Multiscale,
-    SeparateIndependentInducingVariables,
-    SharedIndependentInducingVariables,
 )
 
 from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
@@ -60,37 +58,6 @@ def test_passed_parameters_variables_and_sets_stay_the_same_objects():
     assert made.sets[0].Z is parameter
     assert made.sets[1].Z is variable
     assert made.sets[2] is points
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.zeros(4),), r"base must have shape \[M, D\], got \(4,\)"),
-        ((np.zeros((2, 4, 2)),), r"base must have shape \[M, D\], got \(2, 4, 2\)"),
-        ((np.zeros((4, 0)),), r"base must have shape \[M, D\], got \(4, 0\)"),
-        ((Z, np.zeros(3)), r"orthogonal\[0\] must have shape \[M, D\], got \(3,\)"),
-        ((gpflow.Parameter(np.zeros(4)),), r"base must be a matrix, got shape \(4,\)"),
-        ((np.zeros((0, 2)), V), r"base is empty"),
-        ((Z, V, np.zeros((3, 1))), r"same number of columns, got \[2, 2, 1\]"),
-        ((Z * np.nan,), r"base must be finite"),
-        ((Z, V, V + np.inf), r"orthogonal\[1\] must be finite"),
-        (([["a"]],), r"base must hold real numbers"),
-        ((None,), r"base must hold real numbers"),
-        ((OrthogonalInducingVariables(Z, V),), r"base is itself orthogonal.*\*base\.sets"),
-        ((Z, OrthogonalInducingVariables(V)), r"orthogonal\[0\] is itself orthogonal"),
-        (
-            (SharedIndependentInducingVariables(InducingPoints(Z)),),
-            r"base must be single-output, got SharedIndependentInducingVariables",
-        ),
-        (
-            (Z, SeparateIndependentInducingVariables([InducingPoints(Z), InducingPoints(V)])),
-            r"orthogonal\[0\] must be single-output, got SeparateIndependent",
-        ),
-    ],
-)
-def test_what_cannot_be_a_set_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        OrthogonalInducingVariables(*arguments)
 
 
 def test_kuv_of_points_equals_numpy():

@@ -3,12 +3,9 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
-from gpflow.covariances import Kuf, Kuu
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
-    Kuv,
     LocatedPatches,
     OrthogonalInducingVariables,
     Patches,
@@ -159,62 +156,3 @@ def test_solvegp_is_svgp_on_all_patches_with_the_q_of_both(rng, tick, whiten):
     found = (*model.predict_f(X, full_cov=True), model.prior_kl())
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
-
-
-def test_gradients_reach_all_there_is(rng):
-    """A compiled step of SOLVE-GP; its numbers are those of the eager one."""
-    X, sets = arrays(rng)
-    model, Y = solvegp(rng, sets, True), rng.normal(size=(N, 2))
-
-    def step():
-        with tf.GradientTape() as tape:
-            loss = model.training_loss((X, Y))
-        return tape.gradient(loss, model.trainable_variables)
-
-    for got, want in zip(tf.function(step, autograph=False)(), step(), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-        assert np.abs(want).max() > 1e-4
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@both_kernels
-def test_models_refuse_images_of_another_size(rng, tick, compiled):
-    _, sets = arrays(rng)
-    model, wrong = solvegp(rng, sets, tick), rng.normal(size=(N, PIXELS + 1))
-    Y = rng.normal(size=(N, 2))
-    for call in (
-        lambda: model.elbo((wrong, Y)),
-        lambda: model.predict_f(wrong),
-        lambda: model.predict_y(wrong),
-        lambda: model.predict_log_density((wrong, Y)),
-    ):
-        call = tf.function(call, autograph=False) if compiled else call
-        with pytest.raises(ValueError, match=str(PIXELS)):
-            call()
-
-
-FOREIGN = {
-    "points": lambda: gpflow.kernels.SquaredExponential(),
-    "gpflow": lambda: gpflow.kernels.Convolutional(
-        gpflow.kernels.SquaredExponential(), IMAGE[:2], PATCH
-    ),
-    "sum": lambda: make_kernel(False) + make_kernel(False),
-}
-
-
-@pytest.mark.parametrize("kernel", FOREIGN.values(), ids=list(FOREIGN))
-@both_kernels
-def test_patches_with_another_kernel_are_refused(rng, tick, kernel):
-    X, sets = arrays(rng)
-    u, v = wrap(sets, tick)
-    name = "TICK" if tick else "Convolutional"
-    for call in (
-        lambda: Kuu(u, kernel()),
-        lambda: Kuf(u, kernel(), X),
-        lambda: Kuv(u, v, kernel()),
-        lambda: SOLVEGP(
-            kernel(), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(u, v), whiten=False
-        ),
-    ):
-        with pytest.raises(ValueError, match=f"kernel must be a .*{name}"):
-            call()

@@ -110,22 +110,6 @@ def test_a_stalled_run_says_what_helps(rng):
         model.solve(DualOptions(block_size=20, partition="random", max_passes=1000))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"block_size": 0}, "block_size must be a positive integer"),
-        ({"partition": "tree"}, "partition must be one of 'neighbors', 'random'"),
-        ({"tolerance": 1.0}, "tolerance must be between 0 and 1, got 1.0"),
-        ({"max_passes": 2.0}, "max_passes must be a positive integer"),
-        ({"precision": "float16"}, "precision must be one of"),
-        ({"seed": -1}, "seed must be an integer"),
-    ],
-)
-def test_options_are_checked(options, message):
-    with pytest.raises(ValueError, match=message):
-        DualOptions(**options)
-
-
 def test_a_state_of_other_data_is_refused(rows):
     with pytest.warns(UserWarning, match="after 1 passes"):
         state = build(rows).solve(DualOptions(block_size=60, max_passes=1)).state

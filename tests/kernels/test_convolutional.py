@@ -261,27 +261,6 @@ def test_gradients_are_those_of_plain_differentiation(rng, monkeypatch, base, ti
         assert_same_gradients(tf.function(ours, autograph=False), naively, watched)
 
 
-def test_gradients_to_both_orthogonal_sets(rng):
-    """Kuv, with places."""
-    kernel, _ = pair(rng, GRIDS["channels"], mixture, tick=True)
-    u, v = (
-        LocatedPatches(patch_rows(rng, GRIDS["channels"], M), places_of(rng, GRIDS["channels"], M))
-        for M in (4, 3)
-    )
-    A = rng.normal(size=(4, 3))
-    tensors = [u.Z, v.Z, u.locations, v.locations]
-    variables = [t.unconstrained_variable for t in tensors]
-    variables += [*kernel.base_kernel.trainable_variables, kernel.location_kernel.lengthscales]
-    variables[-1] = kernel.location_kernel.lengthscales.unconstrained_variable
-
-    def naively():
-        return tf.reduce_sum(
-            A * kernel.base_kernel(u.Z, v.Z) * kernel.location_kernel(u.locations, v.locations)
-        )
-
-    assert_same_gradients(lambda: tf.reduce_sum(A * Kuv(u, v, kernel)), naively, variables)
-
-
 @pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
 def test_leading_axes_as_in_gpflow(rng, tick):
     """``[S, N, D]`` gives ``[S, N, N]`` and ``[S, N]``; two stacks an outer product."""
@@ -294,22 +273,6 @@ def test_leading_axes_as_in_gpflow(rng, tick):
     np.testing.assert_allclose(kernel(X, X2), np.stack([kernel(x, X2) for x in X]), atol=1e-12)
 
 
-def test_single_precision(rng, float_type):
-    geometry = GRIDS["channels"]
-    kernel, prior = pair(rng, geometry, ard, tick=True)
-    X, Z, s = images(rng, geometry, 4), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    u, cast = LocatedPatches(Z, s), X.astype(float_type)
-    tolerance = 1e-12 if float_type is np.float64 else 1e-5
-    for got, want in [
-        (kernel(cast), prior.Kff(X)),
-        (kernel(cast, full_cov=False), prior.Kdiag(X)),
-        (Kuf(u, kernel, cast), prior.Kuf(Z, X, s)),
-        (Kuu(u, kernel, jitter=0.0), prior.Kuu(Z, s)),
-    ]:
-        assert got.dtype == float_type
-        np.testing.assert_allclose(got, want, atol=tolerance)
-
-
 def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):
     """Squared distances are differences of squares: an offset must not drown them."""
     geometry = GRIDS["one_channel"]
@@ -320,41 +283,3 @@ def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):
     far = [Kuf(Patches(Z), kernel, X), kernel(X), kernel(X, full_cov=False)]
     for got, want in zip(far, near, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-10)
-
-
-BASE = gpflow.kernels.SquaredExponential
-
-
-@pytest.mark.parametrize("kind", [Convolutional, TICK])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_images_of_another_size_are_refused(rng, kind, compiled):
-    """Gathering pixels would take the first ones and go on."""
-    kernel = kind(BASE(), (5, 6), (3, 2))
-    good, wrong = rng.normal(size=(2, 30)), rng.normal(size=(2, 31))
-    Z = rng.normal(size=(4, 6))
-    u = Patches(Z) if kind is Convolutional else LocatedPatches(Z, Z[:, :2])
-    calls = [
-        lambda: kernel(wrong),
-        lambda: kernel(wrong, full_cov=False),
-        lambda: kernel(wrong, wrong),
-        lambda: kernel.K(good, wrong),
-        lambda: kernel.K(wrong, good),
-        lambda: Kuf(u, kernel, wrong),
-    ]
-    for call in calls:
-        call = tf.function(call, autograph=False) if compiled else call
-        with pytest.raises(ValueError, match="X must have 30 columns"):
-            call()
-
-
-@pytest.mark.parametrize("kind", [Convolutional, TICK])
-def test_parts_that_were_exchanged_are_looked_at_again(rng, kind):
-    kernel, X = kind(BASE(), (5, 6), (3, 2)), rng.normal(size=(2, 30))
-    kernel.weights = gpflow.Parameter(np.ones(14))
-    with pytest.raises(ValueError, match="weights must be one for each of 15 patches"):
-        kernel(X, full_cov=False)
-    kernel.weights = gpflow.Parameter(np.ones(15))
-    kernel.base_kernel = BASE(lengthscales=np.ones(5))
-    for call in (lambda: kernel(X), lambda: kernel(X, full_cov=False)):
-        with pytest.raises(ValueError, match=r"base_kernel\.lengthscales"):
-            call()

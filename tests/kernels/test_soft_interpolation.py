@@ -70,18 +70,6 @@ def test_a_basis_with_more_variance_keeps_it():
     np.testing.assert_allclose(WithMissingVariance(more)(X), Basis(more)(X), atol=1e-12)
 
 
-def test_leading_axes_are_as_in_gpflow(rng):
-    k, like = WithMissingVariance(SoftInterpolation(kernel(), Z)), kernel()
-    places, others = rng.normal(size=(2, 3, 5, 2)), rng.normal(size=(4, 6, 2))
-    batched, diagonal, outer = k(places), k(places, full_cov=False), k(places, others)
-    assert batched.shape == like(places).shape
-    assert diagonal.shape == like(places, full_cov=False).shape
-    assert outer.shape == like(places, others).shape
-    np.testing.assert_allclose(batched[1, 2], k(places[1, 2]), atol=1e-13)
-    np.testing.assert_allclose(diagonal[1, 2], k(places[1, 2], full_cov=False), atol=1e-13)
-    np.testing.assert_allclose(outer[1, 2, :, 3], k(places[1, 2], others[3]), atol=1e-13)
-
-
 def test_stock_gpr_has_the_dense_likelihood_and_predictions():
     model = gpflow.models.GPR((X, Y), SoftKI(kernel(), Z, **OPTIONS), noise_variance=NOISE)
     Q = covariance(X, X)

@@ -177,18 +177,6 @@ def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, compiled):
     np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("part", [0, 1])
-def test_numbers_in_files_that_are_not_finite_are_refused_when_read(tmp_path, bad, part):
-    rows = data()
-    rows[part][17, 0] = bad
-    for kind in ("memmap", "dataset"):
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="must be finite"):
-            BasisGPR(held_in(kind, rows, tmp_path), grid_basis(), noise_variance=NOISE).elbo()
-    with pytest.raises(ValueError, match="must be finite"):
-        BasisGPR(rows, grid_basis())
-
-
 @every_basis
 @pytest.mark.parametrize("P", [1, 2])
 def test_to_svgp_is_at_the_exact_posterior(build, P):
@@ -290,48 +278,3 @@ def test_a_projection_keeps_the_rest_of_its_kernel():
     np.testing.assert_allclose(far, np.full((3, 1), 1.7), rtol=1e-9)
     bare = BasisSVGP(basis, gpflow.likelihoods.Gaussian(NOISE), keep_residual=False)
     np.testing.assert_allclose(bare.predict_f(50.0 + inputs(3))[1], np.zeros((3, 1)), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"basis": kernel()}, "basis must be a finite basis"),
-        ({"data": inputs()}, "data must be"),
-        ({"data": (inputs(), inputs(9))}, "same number of rows"),
-        ({"data": (inputs()[:, :1], inputs())}, "must have 2 column|one per column"),
-        ({"data": (inputs(), inputs()[:, 0])}, "Y must be a matrix"),
-        ({"noise_variance": 0.0}, "noise_variance must be one number above"),
-        ({"noise_variance": -1.0}, "noise_variance must be one number above"),
-        ({"mean_function": slope(3)}, "mean_function .* returns 3 column"),
-        ({"data": tf.data.Dataset.range(3)}, "data must yield pairs"),
-        (
-            {"data": tf.data.Dataset.from_tensor_slices((inputs(), inputs()))},
-            r"data must be batches \[n, D\]|of data must be batches",
-        ),
-        ({"data": tf.data.Dataset.from_tensors((inputs(), inputs())).repeat()}, "finite data set"),
-        ({"data": tf.data.Dataset.from_tensors((inputs(), inputs())).take(0)}, "not empty"),
-    ],
-)
-def test_arguments_of_the_regression_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        BasisGPR(**({"data": data(), "basis": grid_basis()} | arguments)).elbo()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"basis": kernel()}, "basis must be a finite basis"),
-        ({"likelihood": None}, "likelihood must be"),
-        ({"num_latent_gps": 0}, "num_latent_gps must be a positive integer"),
-        ({"q_mu": np.zeros((M, 2))}, r"q_mu must have shape \(14, 1\), got \(14, 2\)"),
-        ({"q_sqrt": np.zeros((M, 1))}, r"q_sqrt must have shape \(1, 14, 14\)"),
-        ({"q_mu": np.full((M, 1), np.nan)}, "q_mu must be finite"),
-        ({"num_data": 0}, "num_data"),
-        ({"keep_residual": "yes"}, "keep_residual must be True or False"),
-        ({"basis": BASES["fourier"](), "keep_residual": True}, "keep_residual must be False"),
-    ],
-)
-def test_arguments_of_the_variational_model_are_checked(arguments, message):
-    defaults = {"basis": grid_basis(), "likelihood": gpflow.likelihoods.Gaussian()}
-    with pytest.raises(ValueError, match=message):
-        BasisSVGP(**(defaults | arguments))

@@ -315,29 +315,6 @@ def test_chunks_change_nothing(rng):
         np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("sampling", ["marginal", "shared_inducing", "joint", "rows"])
-def test_gradients_are_those_of_differences(rng, sampling):
-    """In a random direction of all parameters of all layers."""
-    images = sampling != "rows"
-    options = {"sampling": sampling} if images else {}
-    model = gaussian(two_layers(rng, images), num_samples=2, seed=0, **options)
-    data = rng.normal(size=(N, 20 if images else D)), rng.normal(size=(N, 1))
-    variables = model.trainable_variables
-    with tf.GradientTape() as tape:
-        loss = model.training_loss(data)
-    gradients = tape.gradient(loss, variables)
-    directions = [rng.normal(size=v.shape) for v in variables]
-    slope = sum(float(tf.reduce_sum(g * d)) for g, d in zip(gradients, directions, strict=True))
-    values = []
-    for sign in (1.0, -1.0):
-        for v, d in zip(variables, directions, strict=True):
-            v.assign_add(sign * 1e-5 * d)
-        values.append(float(model.training_loss(data)))
-        for v, d in zip(variables, directions, strict=True):
-            v.assign_sub(sign * 1e-5 * d)
-    np.testing.assert_allclose((values[0] - values[1]) / 2e-5, slope, rtol=1e-5)
-
-
 def test_a_zero_mean_at_the_prior_sends_no_signal_and_filters_do(rng):
     """Three layers on images; a hidden mean of 0 has a variance that is constant in the input."""
     shapes = ((IMAGE, 4), ((4, 3, 2), 8))
@@ -383,20 +360,6 @@ def test_the_last_layer_takes_natural_gradients(rng):
     np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
 
 
-def test_single_precision(rng, float_type):
-    """Whitened; the oracle with the jitter of this type."""
-    layers, oracles = fully_connected(rng)
-    X, eps = rng.normal(size=(N, D)), draws_for(rng, [3, 2])
-    jitter = VARIANCE * (1e-6 if float_type is np.float64 else 1e-4)
-    oracles = [layer._replace(eps=jitter) for layer in oracles]
-    model = gaussian(layers)
-    found = model.propagate(X.astype(float_type), [e.astype(float_type) for e in eps])
-    tolerance = 1e-8 if float_type is np.float64 else 1e-3
-    for got, want in zip(found, deep.deep_forward(oracles, X, eps), strict=True):
-        assert got.dtype == float_type
-        np.testing.assert_allclose(got, want, atol=tolerance * max(1.0, np.abs(want).max()))
-
-
 @pytest.mark.parametrize("sampling", ["shared_inducing", "joint"])
 @pytest.mark.parametrize("mean", [False, True], ids=["zero", "identity"])
 def test_other_draws_go_through_the_layers_like_marginal_ones(rng, sampling, mean):
@@ -432,57 +395,6 @@ def rows_layer(inputs=D, outputs=1, M=4):
     return GPLayer(
         kernel(), np.random.default_rng(0).normal(size=(M, inputs)), num_latent_gps=outputs
     )
-
-
-def patches_layer(outputs=2):
-    Z = np.random.default_rng(0).normal(size=(4, 4))
-    return ConvLayer(kernel(), Z, IMAGE, PATCH, num_latent_gps=outputs)
-
-
-@pytest.mark.parametrize(
-    ("layers", "options", "message"),
-    [
-        (list, {}, "layers must be a list"),
-        (rows_layer, {}, "layers must be a list"),
-        (lambda: [kernel()], {}, r"layers\[0\] must be a gs.models.GPLayer"),
-        (lambda: [rows_layer(2, 3), rows_layer(2)], {}, r"layers\[1\] takes 2 .*\[0\] returns 3"),
-        (lambda: [patches_layer(), rows_layer(20)], {}, r"\[1\] takes 20 .*\[0\] returns 24"),
-        (lambda: [patches_layer()], {}, "last layer must be a GPLayer"),
-        (lambda: [rows_layer(2, 2)], {"likelihood": gpflow.likelihoods.MultiClass(3)}, "latent"),
-        (None, {"likelihood": "gaussian"}, "likelihood must be"),
-        (None, {"num_data": 0}, "num_data"),
-        (None, {"num_samples": 0}, "num_samples"),
-        (None, {"num_samples": 1.5}, "num_samples"),
-        (None, {"num_prediction_samples": 0}, "num_prediction_samples"),
-        (None, {"sampling": "both"}, "sampling must be one of"),
-        (None, {"sampling": ["joint"]}, "sampling must be one of"),
-        (None, {"seed": -1}, "seed"),
-        (None, {"seed": "one"}, "seed"),
-    ],
-)
-def test_what_is_no_deep_model_is_refused(layers, options, message):
-    options = {"likelihood": gpflow.likelihoods.Gaussian(), **options}
-    with pytest.raises(ValueError, match=message):
-        DeepGP([rows_layer()] if layers is None else layers(), **options)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_data_that_do_not_fit_are_refused(rng, compiled):
-    model = DeepGP([rows_layer(2, 3), rows_layer(3, 3)], gpflow.likelihoods.MultiClass(3))
-    X = rng.normal(size=(N, D))
-    for call, message in (
-        (lambda: model.elbo((X, np.zeros((N, 3)))), "Y"),
-        (lambda: model.propagate(np.ones((N, 3))), "X must have"),
-        (lambda: model.predict_y(X, full_cov=True), "full_cov"),
-        (lambda: model.propagate(X, []), "eps"),
-        (lambda: model.propagate(X, [np.zeros((2, N, 2))]), r"eps\[0\] must have shape"),
-        (lambda: model.propagate(X, [np.zeros((2, 3, 3))]), r"eps\[0\] must have shape"),
-        (lambda: model.predict_f_samples(X[None]), "Xnew must have shape"),
-        (lambda: model.predict_f_samples(X, full_output_cov=True), "full_output_cov"),
-        (lambda: model.predict_f_samples(X, 0), "num_samples"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            (tf.function(call, autograph=False) if compiled else call)()
 
 
 def test_layers_that_were_exchanged_are_looked_at_again(rng):

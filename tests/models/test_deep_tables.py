@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
@@ -179,48 +178,3 @@ def test_two_layers_learn_a_step(rng):
         gs.training.fit(model, (X, Y), optimizer=optimizer, **options)
         found.append(float(np.mean(model.predict_log_density((X, Y)))))
     assert found[1] > found[0] + 0.1
-
-
-def test_single_precision(rng):
-    X, Y, eps = inputs(rng), rng.normal(size=(N, 1)), [rng.normal(size=(2, N, D))]
-    expected = build(X).elbo((X, Y), eps)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        model = build(X.astype(np.float32), kernel=matern(LENGTHSCALES))
-        X, Y, eps = X.astype(np.float32), Y.astype(np.float32), [eps[0].astype(np.float32)]
-        found = model.elbo((X, Y), eps)
-    assert found.dtype == tf.float32
-    # jitter is larger, and the centers of X in float32 are
-    np.testing.assert_allclose(found, expected, rtol=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_layers": 0}, "num_layers must be from 1 to 10, got 0"),
-        ({"num_inducing": [3, 4, 5]}, "num_inducing must be a number of at least 1, or one for"),
-        ({"num_orthogonal": -1}, "num_orthogonal must be a number of at least 0"),
-        ({"num_inducing": 61, "num_orthogonal": 0}, "at most the 60 rows of X, got 61"),
-        ({"num_hidden": 0}, "num_hidden must be a positive integer"),
-        ({"num_hidden": 2}, "kernel"),  # has lengthscales of three columns
-        ({"kernel": "matern"}, "kernel must be a GPflow Kernel"),
-        ({"num_neighbors": 3}, "num_orthogonal must be 0 with num_neighbors"),
-        (
-            {"num_neighbors": 3, "num_orthogonal": 0, "num_layers": 1},
-            "num_layers must be at least 2 with num_neighbors",
-        ),
-        ({"num_neighbors": 13, "num_orthogonal": 0}, "num_neighbors"),
-        ({"num_samples": 0}, "num_samples must be a positive integer"),
-        ({"bound": "none"}, "bound must be"),
-        ({"seed": -1}, "seed must be"),
-    ],
-)
-def test_what_is_refused(rng, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(inputs(rng), **options)
-
-
-def test_inputs_and_likelihoods_that_are_refused(rng):
-    with pytest.raises(ValueError, match="X must be a matrix"):
-        build(np.zeros(4))
-    with pytest.raises(ValueError, match="likelihood must be a GPflow Likelihood"):
-        deep(inputs(rng), "gaussian", num_inducing=5)

@@ -153,20 +153,6 @@ def test_fixed_parameters_stay_and_there_must_be_others():
         model.fit_hyperparameters(2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_rows": 0}, "num_rows must be a positive integer"),
-        ({"num_steps": 0}, "num_steps must be a positive integer"),
-        ({"optimizer": tf_keras.optimizers.Adam}, "optimizer must be a Keras optimizer"),
-        ({"options": 3}, r"options must be a gs\.models\.DualOptions"),
-    ],
-)
-def test_arguments_of_steps_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build().fit_hyperparameters(**arguments)
-
-
 def test_weights_too_rough_for_a_gradient_are_an_error_and_parameters_stay():
     model = build(noise_variance=1e-5)
     model.kernel.kernels[0].lengthscales.assign([20.0, 20.0])

@@ -10,7 +10,6 @@ from gpflow.models import GPR, GPRFITC, SGPR
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.models import GRIEF
-from tests.models.held import held_in
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -210,66 +209,3 @@ def test_grids_of_the_users_own_and_other_products():
         Phi = basis.features(rows[0])
         expected = oracle.collapsed_bound(Phi, diagonal(Phi), rows[1][:, 0], NOISE)
         np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["memmap", "dataset"])
-@pytest.mark.parametrize(
-    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
-)
-def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, options):
-    rows = data(P=2)
-    expected = build(rows, mean_function=slope(2), **options)
-    model = build(held_in(kind, rows, tmp_path), mean_function=slope(2), **options)
-    for a, b in zip(model.basis.grid, expected.basis.grid, strict=True):
-        np.testing.assert_array_equal(a, b)
-    gradients = []
-    for either in (model, expected):
-        with tf.GradientTape() as tape:
-            loss = either.training_loss()
-        gradients.append([loss, *tape.gradient(loss, either.trainable_variables)])
-    assert_close(*gradients, rtol=1e-8)
-    assert_close(model.predict_f(inputs(3), True), expected.predict_f(inputs(3), True))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "elbo"}, "objective must be one of 'bound', 'likelihood', 'corrected'"),
-        ({"objective": None}, "objective must be one of"),
-        ({"objective": ["bound"]}, "objective must be one of"),
-        ({"objective": np.array(["bound", "likelihood"])}, "objective must be one of"),
-        ({"reweighted": "rotate"}, "reweighted must be one of None, 'original', 'rotated'"),
-        ({"reweighted": True}, "reweighted must be one of"),
-        ({"reweighted": "rotated", "objective": "corrected"}, "objective must be 'bound' or"),
-        ({"num_eigenfunctions": 0}, "num_eigenfunctions must be a positive integer"),
-        ({"points_per_dimension": 0}, "must be a positive integer"),
-        ({"kernel": Matern32()}, r"kernel must be a product.*Matern32 of 2 columns"),
-        ({"kernel": Matern32() + Matern32()}, r"kernel must be a product.*: Sum"),
-        ({"kernel": SquaredExponential(lengthscales=[1.0] * 3)}, "one per column"),
-        ({"noise_variance": 0.0}, "noise_variance must be one number above"),
-        ({"mean_function": slope(3)}, "mean_function .* returns 3 column"),
-        ({"rows": (inputs(), inputs(9))}, "same number of rows"),
-        ({"rows": inputs()}, "data must be"),
-        ({"rows": (np.full((3, 2), np.nan), inputs(3))}, "X must be finite"),
-        ({"grid": [[0.0, 1.0]]}, "grid must have nodes for each of the 2 columns"),
-    ],
-)
-def test_arguments_are_checked(options, message):
-    with pytest.raises(ValueError, match=message):
-        build(**options)
-
-
-def test_parts_that_were_exchanged_are_refused():
-    model = build()
-    model.kernel = kernel()
-    for call in (model.elbo, model.log_marginal_likelihood, lambda: model.predict_f(inputs())):
-        with pytest.raises(ValueError, match="kernel must be the one that the eigenfunctions"):
-            call()
-    model = build()
-    model.likelihood = gpflow.likelihoods.Bernoulli()
-    with pytest.raises(ValueError, match="likelihood must be"):
-        model.elbo()
-    model = build()
-    model.objective = "other"
-    with pytest.raises(ValueError, match="objective must be one of"):
-        model.elbo()

@@ -7,10 +7,8 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
     BasisFeatures,
-    LocatedPatches,
     NeighborInducingPoints,
     OrthogonalInducingVariables,
-    Patches,
 )
 from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from tests.models.test_deep import (
@@ -253,91 +251,4 @@ def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng
 # doors
 
 
-def array(rng, M=4, columns=D):
-    return rng.normal(size=(M, columns))
-
-
-TWO_ROWS, ARD = ((4, 4), (2, 1)), gpflow.kernels.Matern32(lengthscales=np.ones(3))
 pca = gs.mean_functions.pca
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": "matern"}, "kernel must be"),
-        ({"Z": "Z"}, "base"),
-        ({"Z": np.full((3, 2), np.nan)}, "base"),
-        ({"kernel": ARD}, "kernel.lengthscales"),
-        ({"num_latent_gps": 0}, "num_latent_gps"),
-        ({"kernel": gpflow.kernels.SharedIndependent(ARD, 3), "num_latent_gps": 2}, "must be 3"),
-        ({"mean_function": pca(np.eye(3), 3)}, "mean_function.*reads 3 column"),
-        ({"num_latent_gps": 3, "mean_function": pca(np.eye(2), 2)}, "returns 2 column"),
-        ({"whiten": "yes"}, "whiten"),
-        ({"q_mu": [np.zeros((3, 1))]}, r"q_mu\[0\] must have shape"),
-        ({"q_mu": np.zeros((4, 1))}, "q_mu must be a tuple"),
-        ({"q_sqrt": [np.eye(4)]}, r"q_sqrt\[0\] must have shape"),
-        ({"q_mu": [np.zeros((4, 1))] * 2}, "q_mu must be a tuple with one entry per set"),
-        ({"kernel": gs.kernels.Convolutional(kernel(), (4, 4), (2, 2))}, "16 values, but X has 2"),
-        ({"Z": NeighborInducingPoints(np.eye(4), 2), "q_sqrt": [np.eye(4)[None]]}, "q_sqrt"),
-        ({"Z": BasisFeatures(basis())}, "kernel"),
-        ({"shapes": ((4, 4), (2, 2))}, "inducing_variable must have 4 columns"),
-        ({"shapes": ((4, 4), (5, 2))}, "patch_shape must fit"),
-        ({"shapes": (16, (2, 1))}, "image_shape"),
-        ({"shapes": TWO_ROWS, "stride": 0}, "stride"),
-        ({"shapes": TWO_ROWS, "kernel": ARD}, "kernel.lengthscales"),
-        ({"shapes": TWO_ROWS, "mean_function": pca(np.eye(16), 1)}, "reads 16 column"),
-    ],
-)
-def test_what_is_no_layer_is_refused(rng, options, message):
-    options = {"kernel": gpflow.kernels.Matern32(), "Z": array(rng), "shapes": (), **options}
-    parts = options.pop("kernel"), options.pop("Z"), *options.pop("shapes")
-    with pytest.raises(ValueError, match=message):
-        (GPLayer if len(parts) == 2 else ConvLayer)(*parts, **options)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda Z: GPLayer(kernel(), Patches(Z)), "kernel must be a gs.kernels.Convolutional"),
-        (
-            lambda Z: GPLayer(gs.kernels.Convolutional(kernel(), (4, 4), (2, 2)), Patches(Z)),
-            "Z must have 4 columns",
-        ),
-        (
-            lambda Z: GPLayer(gs.kernels.TICK(kernel(), (4, 4), (2, 1)), Patches(Z)),
-            "LocatedPatches",
-        ),
-        (
-            lambda Z: GPLayer(
-                gs.kernels.Convolutional(kernel(), (4, 4), (2, 1)), LocatedPatches(Z, Z)
-            ),
-            "gs.kernels.TICK",
-        ),
-    ],
-)
-def test_patches_of_another_kernel_are_refused_at_the_first_use(rng, make, message):
-    with pytest.raises(ValueError, match=message):
-        moments(make(array(rng)), rng.normal(size=(1, 16)))
-
-
-@pytest.mark.parametrize(
-    ("make", "filters", "message"),
-    [
-        (lambda Z: GPLayer(kernel(), Z), np.ones((3, 1)), r"filters must have shape \(2, 1\)"),
-        (lambda Z: GPLayer(kernel(), Z), np.ones(2), "filters"),
-        (lambda Z: GPLayer(kernel(), Z, num_latent_gps=2), np.ones((2, 1)), r"\(2, 2\)"),
-        (
-            lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 1)),
-            np.ones((16, 1)),
-            r"filters must have shape \(2, 1\)",
-        ),
-        (
-            lambda Z: GPLayer(gs.kernels.Basis(b := basis()), BasisFeatures(b)),
-            np.ones((2, 1)),
-            "start_at needs inducing points",
-        ),
-    ],
-)
-def test_filters_that_do_not_fit_are_refused(rng, make, filters, message):
-    with pytest.raises(ValueError, match=message):
-        make(array(rng)).start_at(filters)

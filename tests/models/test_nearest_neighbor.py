@@ -215,29 +215,6 @@ def test_calibration_multiplies_variances():
     np.testing.assert_allclose(model.predict_y(NEW[0])[1], expected, rtol=1e-12)
 
 
-def test_what_does_not_fit_is_refused():
-    X, Y = rows()
-    with pytest.raises(ValueError, match="NearestNeighborGP has no elbo"):
-        build().elbo()
-    with pytest.raises(ValueError, match="data must have at least 2 rows"):
-        build((X[:1], Y[:1])).training_loss()
-    with pytest.raises(ValueError, match="data must be arrays"):
-        build((tf.Variable(X), Y))
-    with pytest.raises(ValueError, match="num_neighbors must be"):
-        build(num_neighbors=0)
-    with pytest.raises(ValueError, match="num_objective_rows must be"):
-        build(num_objective_rows=0)
-    with pytest.raises(ValueError, match="kernel must be a GPflow kernel with one output"):
-        NearestNeighborGP((X, Y), gpflow.kernels.SharedIndependent(kernel(), 2))
-    model = build()
-    model.data = (model.data[0][:5], model.data[1][:5])
-    with pytest.raises(ValueError, match="data must stay"):
-        model.predict_f(NEW[0])
-    np.testing.assert_allclose(
-        build((X[:1], Y[:1])).predict_f(X[:1])[0], Y[:1] / (1 + NOISE / VARIANCE)
-    )
-
-
 def test_a_closure_keeps_its_neighbors_and_counts_priors():
     model = build()
     one = np.float64(1.0)

@@ -123,24 +123,3 @@ def test_sampled_columns_leave_no_square_of_the_orthogonal_set(rng):
     sizes = [t.shape.num_elements() for t in outputs if t.shape.rank is not None]
     assert len(sizes) > 100
     assert max(size for size in sizes if size is not None) < 37 * 37
-
-
-def test_what_it_cannot_be_built_from_is_refused(rng):
-    Z, O = sets(rng)
-    for inducing, number in (([Z], 1), ([Z, O, O + 1.0], 3)):
-        with pytest.raises(ValueError, match=f"one orthogonal set, got {number}"):
-            build(inducing)
-    assert build([Z, O], num_penalty_samples=5).num_penalty_samples == 5
-    with pytest.raises(ValueError, match="num_penalty_samples must be at most M2 = 5, got 6"):
-        build([Z, O], num_penalty_samples=6)
-    with pytest.raises(ValueError, match="num_penalty_samples must be"):
-        build([Z, O], num_penalty_samples=0)
-    with pytest.raises(ValueError, match=r"q_sqrt must be a tuple with one entry per set, 1"):
-        build([Z, O], q_sqrt=[np.eye(7)[None], np.eye(5)[None]])
-    kernel = gpflow.kernels.Convolutional(gpflow.kernels.SquaredExponential(), [4, 4], [2, 2])
-    patches = [gpflow.inducing_variables.InducingPatches(rng.normal(size=(3, 4))) for _ in "ab"]
-    with pytest.raises(
-        ValueError, match="num_penalty_samples must be None for inducing variables that"
-    ):
-        build(patches, kernel=kernel, num_penalty_samples=2)
-    assert np.isfinite(build(patches, kernel=kernel).elbo(data(rng, D=16)))

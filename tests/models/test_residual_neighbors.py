@@ -227,22 +227,3 @@ def test_the_base_starts_with_the_residual_as_noise():
     np.testing.assert_allclose(model.base_q_mu, S @ (A / noise) @ Y, rtol=1e-8, atol=1e-10)
     for R in model.base_q_sqrt.numpy():
         np.testing.assert_allclose(R @ R.T, S, rtol=1e-8, atol=1e-10)
-
-
-def test_wrong_inducing_variables_are_refused():
-    sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H))
-    parts = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
-    with pytest.raises(ValueError, match="ResidualNeighborGP"):
-        SOLVEGP(*parts, sets)
-    for wrong in (
-        NeighborInducingPoints(O, H),
-        OrthogonalInducingVariables(Z, O),
-        OrthogonalInducingVariables(Z),
-        OrthogonalInducingVariables(NeighborInducingPoints(O, H), Z),
-    ):
-        with pytest.raises(ValueError, match="inducing_variable must"):
-            ResidualNeighborGP(*parts, wrong)
-    with pytest.raises(ValueError, match="base_q_mu"):
-        build(base_q_mu=np.zeros((M + 1, L)))
-    with pytest.raises(ValueError, match="fit_sites"):
-        build().fit_sites((X, Y))

@@ -295,17 +295,6 @@ def test_more_sets_start_at_the_prior_with_the_models_jitter(rng, whiten):
     assert abs(float(wider.elbo((X, Y))) - float(model.elbo((X, Y)))) > 0.1  # nothing is shared
 
 
-def test_sets_that_cannot_be_added_are_refused(rng):
-    model = build(sets(rng))
-    with pytest.raises(ValueError, match="same number of columns"):
-        model.with_sets(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"with_sets must be called outside of tf\.function"):
-        tf.function(lambda: model.with_sets(np.ones((2, 2))), autograph=False)()
-    patches = gpflow.inducing_variables.InducingPatches(rng.normal(size=(3, 2)))
-    with pytest.raises(ValueError, match=r"must be of one kind.*InducingPoints.*InducingPatches"):
-        model.with_sets(patches)
-
-
 def test_a_kernel_with_white_noise_is_that_of_gpflow(rng):
     """White is on the diagonal of Kuu only: a covariance of two copies of Z lacks it."""
     inducing, (X, Y) = sets(rng), data(rng)

@@ -223,49 +223,6 @@ def test_bounds_over_pairs_refuse_many_rows():
         model.elbo()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"bound": "exact"},
-            "bound must be one of 'standard', 'log', 'block', 'coupled', 'fully_coupled'; got",
-        ),
-        ({"bound": None}, "bound must be one of"),
-        ({"bound": ["structured"]}, "bound must be one of"),
-        ({"noise": 0.0}, "noise_variance must be one number above 1e-06"),
-        ({"noise": -1.0}, "noise_variance must be one number above"),
-        ({"noise": [0.1, 0.2]}, "noise_variance must be one number"),
-        ({"noise": "0.1"}, "noise_variance must hold real numbers"),
-        ({"noise": np.nan}, "noise_variance must be finite"),
-        ({"kernel": "RBF"}, "kernel must be a GPflow Kernel"),
-        (
-            {"kernel": gpflow.kernels.SharedIndependent(gpflow.kernels.RBF(), 1)},
-            "kernel must be single-output.*SharedIndependent",
-        ),
-        ({"mean_function": np.sin}, "mean_function must be a GPflow Function"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(rng, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(data(rng), sets(rng), **options)
-
-
-def test_data_and_sets_that_do_not_fit_are_refused(rng):
-    (Z, O), (X, Y) = sets(rng), data(rng)
-    for rows, message in (
-        ((X, Y[:, 0]), r"Y must be a matrix.*Use Y\[:, None\]"),
-        ((X, Y[:9]), "same number of rows"),
-        ((X[:, :1], Y), r"X must have 2 column\(s\)"),
-        ((X, np.where(Y > 0, np.nan, Y)), "Y must be finite"),
-        ((X, 1e200 * Y), "Y must be smaller than"),
-        (X, "data must be a tuple"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build(rows, [Z, O])
-    with pytest.raises(ValueError, match=r"inducing_variable must be OrthogonalInducingVariables"):
-        SOLVEGPR((X, Y), gpflow.kernels.RBF(), Z)
-
-
 def test_other_likelihoods_are_refused_when_assigned(rng):
     model = build(data(rng), sets(rng))
     for likelihood in (

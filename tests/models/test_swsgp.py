@@ -176,35 +176,11 @@ def with_kernel(kernel, covariance, count, **options):
 @every_kernel
 def test_any_kernel_at_all_neighbors_is_gpflows_svgp(kernel):
     model, data = with_kernel(kernel, "diag", M), rows(N=15)
-    reference = svgp(model)
+    found, reference = model.elbo(data), svgp(model)
     diagonal = np.mean(model.kernel(model.inducing_variable.Z, full_cov=False))
+    # GPflow's jitter is absolute, ours relative to the covariance
     with gpflow.config.as_context(gpflow.config.Config(jitter=EPS * diagonal)):
-        np.testing.assert_allclose(model.elbo(data), reference.elbo(data), rtol=1e-7)
-
-
-@every_covariance
-@every_kernel
-def test_gradients_are_those_of_differences(kernel, covariance):
-    """In a random direction of q, the inducing points and all hyperparameters."""
-    model, (X, Y) = with_kernel(kernel, covariance, H), rows(N=15)
-    Z = model.inducing_variable.Z
-    variables = [*model.trainable_variables, getattr(Z, "unconstrained_variable", Z)]
-    with tf.GradientTape() as tape:
-        tape.watch(variables)
-        value = model.elbo((X, Y))
-    gradients = tape.gradient(value, variables)
-    rng, h = np.random.default_rng(4), 1e-5
-    directions = [rng.normal(size=v.shape) for v in variables]
-    slope = sum(
-        np.sum(tf.convert_to_tensor(g) * d) for g, d in zip(gradients, directions, strict=True)
-    )
-
-    def moved(step):
-        for variable, direction in zip(variables, directions, strict=True):
-            variable.assign_add(step * direction)
-        return float(model.elbo((X, Y)))
-
-    np.testing.assert_allclose((moved(h) - moved(-2.0 * h)) / (2.0 * h), slope, rtol=1e-5)
+        np.testing.assert_allclose(found, reference.elbo(data), rtol=1e-7)
 
 
 def test_every_latent_kernel_has_neighbors_of_its_own():

@@ -117,12 +117,3 @@ def test_it_is_below_the_evidence_of_its_own_model(covariance, count):
     assert elbo < evidence
     for gradient in tape.gradient(elbo, model.row_variables):
         np.testing.assert_allclose(tf.convert_to_tensor(gradient), 0.0, atol=1e-5)
-
-
-def test_what_has_no_such_sum_is_refused():
-    model = build("diag", "chain")
-    with pytest.raises(ValueError, match="chain"):
-        model.training_loss_closure(rows())  # fewer rows than M: a new loss at every call
-    for other in (build("diag", "paper"), build("dense", "counts")):
-        with pytest.raises(ValueError, match="needs X"):
-            other.prior_kl()

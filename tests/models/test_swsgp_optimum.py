@@ -141,18 +141,3 @@ def test_a_natural_step_moves_what_the_batch_sees():
     seen = np.isin(np.arange(M), base.neighbor_sets(X[:2]))
     for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
         np.testing.assert_array_equal(np.any(now != old, axis=1), seen)
-
-
-def test_what_has_no_closed_form_is_refused():
-    X, Y = rows()
-    for options in ({"weighting": "chain"}, {"union": 6}, {"covariance": "dense"}):
-        with pytest.raises(ValueError, match="natural_step needs"):
-            build(**options).natural_step((X, Y), 0.5)
-        if "weighting" not in options:
-            with pytest.raises(ValueError, match="diag"):
-                build(**options).update_posterior((X, Y))
-    for gamma in (0.0, 1.5, np.nan):
-        with pytest.raises(ValueError, match="gamma"):
-            build().natural_step((X, Y), gamma)
-    with pytest.raises(ValueError, match="Gaussian"):
-        build(likelihood=gpflow.likelihoods.StudentT()).update_posterior((X, Y))

@@ -176,17 +176,3 @@ def test_q_starts_at_the_sites(covariance):
         np.testing.assert_allclose(np.exp(-2.0 * model.q_log_scale), precision, rtol=1e-7)
     if factor is not None:
         np.testing.assert_array_equal(model.q_factor, factor)
-
-
-def test_what_does_not_fit_is_refused():
-    t, tau = some_sites()
-    with pytest.raises(ValueError, match="precisions"):
-        posterior((t, -tau))
-    with pytest.raises(ValueError, match="targets must have shape"):
-        posterior((t[1:], tau))
-    with pytest.raises(ValueError, match="prior_kl needs X"):
-        posterior((t, tau)).prior_kl()
-    shared = gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), L)
-    model = SWSGP(shared, gpflow.likelihoods.Gaussian(), points())
-    with pytest.raises(ValueError, match="one kernel"):
-        model.fit_sites(*rows())

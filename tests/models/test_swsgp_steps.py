@@ -86,22 +86,6 @@ def test_users_are_counted():
     assert expected.sum() == 40 * H
 
 
-def test_fit_counts_users_and_refuses_rows_without_end():
-    X, Y = rows(N=64)
-    model = build(num_data=64)
-    model.usage.assign(tf.zeros_like(model.usage))
-    for _ in range(2):
-        gs.training.fit(model, (X, Y), num_steps=2, batch_size=16, progress=False)
-        assert model.usage[:, 0].numpy().sum() == 64 * H
-    endless = tf.data.Dataset.from_tensor_slices(X).batch(7).repeat()
-    with pytest.raises(ValueError, match="without end"):
-        model.count_neighbors(endless)
-    with pytest.raises(ValueError, match=r"batches \[n, D\] of numbers"):
-        model.count_neighbors(tf.data.Dataset.from_tensors("rows"))
-    with pytest.raises(ValueError, match="empty data set"):
-        model.count_neighbors(endless.take(0))
-
-
 @pytest.mark.parametrize("num_rows", [None, N])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_batch_of_all_rows_counts_itself(num_rows, compiled):

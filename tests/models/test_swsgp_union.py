@@ -53,17 +53,3 @@ def test_gradients_of_a_batch_are_those_of_its_rows_of_q():
         for gradient in tape.gradient(loss, model.row_variables):
             moved = np.abs(tf.convert_to_tensor(gradient).numpy()).reshape(M, -1).sum(axis=1) > 0
             np.testing.assert_array_equal(moved, touched)
-
-
-@pytest.mark.parametrize("union", [0, M + 1, 2.5])
-def test_sizes_that_cannot_be_are_refused(union):
-    with pytest.raises(ValueError, match="union"):
-        build(union=union)
-
-
-def test_weightings_without_meaning_are_refused():
-    for weighting in ("paper", "chain"):
-        with pytest.raises(ValueError, match="kl_weighting"):
-            build(weighting=weighting, union=SIZE)
-    with pytest.raises(ValueError, match="needs X"):
-        build(union=SIZE).prior_kl()

@@ -7,7 +7,6 @@ Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 4 and eqs. (31)-(35), 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from tests.oracles.convolutional import PatchSum
 from tests.oracles.solvegp import gaussian_kl
@@ -247,28 +246,6 @@ def weighted_elbo(layers, X, Y, eps, noise, scale=1.0):
     each = -0.5 * np.log(2.0 * np.pi * noise) - ((Y - mean) ** 2 + var) / (2.0 * noise)
     total = np.sum(np.log(np.mean(np.exp(each.sum(axis=2)), axis=0)))
     return scale * total - sum(layer.kl(np.zeros((1, layer.sets[0].shape[1]))) for layer in layers)
-
-
-def robust_max(mean, var, label, num_points=20001):
-    """Probability that latent ``label`` is the largest of ``mean``, ``var [K]``; by trapezoids."""
-    s = np.sqrt(var)
-    f = np.linspace(mean[label] - 12.0 * s[label], mean[label] + 12.0 * s[label], num_points)
-    density = np.exp(-0.5 * ((f - mean[label]) / s[label]) ** 2) / (s[label] * np.sqrt(2.0 * np.pi))
-    for k in range(len(mean)):
-        if k != label:
-            density = density * ndtr((f - mean[k]) / s[k])
-    return np.sum(0.5 * (density[1:] + density[:-1]) * np.diff(f))
-
-
-def robust_max_expectation(mean, var, label, eps=1e-3):
-    """E log p(label | f): 1 - eps for the largest latent, eps shared by the others."""
-    P = robust_max(mean, var, label)
-    return P * np.log(1.0 - eps) + (1.0 - P) * np.log(eps / (len(mean) - 1))
-
-
-def class_probability(mean, var, label, eps=1e-3):
-    P = robust_max(mean, var, label)
-    return P * (1.0 - eps) + (1.0 - P) * eps / (len(mean) - 1)
 
 
 def layer_signals(layers, X, eps, widths):

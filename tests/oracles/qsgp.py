@@ -224,14 +224,6 @@ def l_const_estimate(y, s, noise, it, h=0, n=None):
     return -logs - len(s) + n * np.log(2.0 * np.pi * noise) + n / len(y) * (y @ y) / noise
 
 
-def subsampled_mean_variance(phi, mu, mt, replace=False, h=0):
-    """Variance of ``phi (w_i mu)`` over sets, for one row of Phi."""
-    tail = (phi * mu)[h:]
-    left = len(tail)
-    correction = 1.0 if replace else (left - mt) / (left - 1)
-    return left**2 / mt * np.var(tail) * correction
-
-
 # Control variates
 
 

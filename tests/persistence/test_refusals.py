@@ -141,7 +141,9 @@ def test_random_damage_is_refused_or_harmless(tmp_path):
     assert ("forge", "equal") in outcomes
 
 
-@pytest.mark.parametrize("name", ["battery.softki", "battery.swsgp", "model.standardized"])
+@pytest.mark.parametrize(
+    "name", ["battery.deep_convolution", "battery.swsgp", "model.standardized"]
+)
 def test_a_forged_description_is_refused_in_one_plain_sentence(tmp_path, name):
     """With a valid checksum; without a KeyError or words of other packages in the sentence."""
     trial = corruptions.Trial(tmp_path, zoo.BUILDERS[name])
@@ -319,39 +321,6 @@ FORGERIES = {
             num_probes=(0, " must be"),
         ),
         (attribute("SoftKI", "num_latent_gps", 3), "num_latent_gps=3"),
-    ],
-    "battery.swsgp": [
-        (attribute("NeighborInducingPoints", "num_neighbors", 99), "num_neighbors"),
-        *with_attributes(
-            "SWSGP",
-            covariance=("x", ""),
-            kl_weighting=("x", ""),
-            union=(99, ""),
-            inducing_variable=(None, ""),
-        ),
-        (attribute("SWSGP", "num_latent_gps", 3), "num_latent_gps=3"),
-        *(
-            (numbers("SWSGP", name, lambda v: v[:-1]), name)
-            for name in ("q_mu", "q_log_scale", "usage")
-        ),
-    ],
-    "battery.deep_convolution": [
-        (attribute("DeepGP", "layers", {"list": [None]}), "layers"),
-        *with_attributes(
-            "DeepGP", layers=(None, ""), sampling=("x", ""), num_samples=(0, ""), seed=(-1, "")
-        ),
-        (attribute("ConvLayer", "num_latent_gps", 3), "layers"),
-        (attribute("ConvLayer", "image_shape", {"tuple": [2, 2, 1]}), "layers"),
-        *with_attributes(
-            "ConvLayer",
-            stride=(0, ""),
-            patch_shape=({"tuple": [1, 3]}, ""),
-            inducing_variable=(None, ""),
-            kernel=(None, ""),
-            mean_function=(5, ""),
-            q_mu=(None, ""),
-        ),
-        (attribute("TICK", "image_shape", {"tuple": [2, 2, 2]}), "layers"),
     ],
 }
 

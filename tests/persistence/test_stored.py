@@ -35,6 +35,7 @@ def of_kind(kind):
     return [name for name in EXPECTED if name.startswith(kind)]
 
 
+@pytest.mark.nightly
 def test_files_of_the_first_code_of_a_class_predict_what_they_did(tmp_path):
     """Before version 0.1: SoftKI without held-out rows, three forms of the statistics of GRIEF."""
     with tarfile.open(stored.FIRST / stored.ARCHIVE) as archive:

@@ -4,7 +4,6 @@ import gpflow
 import numpy as np
 import pytest
 
-import gpflow_sparse as gs
 from tests.models.test_qsgp import MODELS, build, close, dictionary, factor, fourier, places
 from tests.oracles import qsgp
 
@@ -112,16 +111,6 @@ def test_augmentation_gives_the_prior_back_far_away():
     close(model.predict_f(far)[1], 1.4)
     close(build(dictionary()).predict_f(far)[1], 0.0)
     assert np.all(model.predict_f(XNEW)[1] > build(dictionary()).predict_f(XNEW)[1])
-
-
-def test_what_augmentation_cannot_do_is_refused():
-    _, model = augmented()
-    with pytest.raises(ValueError, match="full_cov"):
-        model.predict_f(XNEW, full_cov=True)
-    with pytest.raises(ValueError, match="augmentation"):
-        model.posterior().sample_functions(3)
-    with pytest.raises(ValueError, match="augmentation"):
-        build(gs.bases.RandomFourier(gpflow.kernels.SquaredExponential(), 6), augmentation=XNEW)
 
 
 @pytest.mark.parametrize("name", MODELS)

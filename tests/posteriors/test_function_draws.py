@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer, ResidualNeighborGP
@@ -121,16 +120,6 @@ def test_drawn_functions_have_the_predicted_mean_and_variance_of_every_row(build
     np.testing.assert_allclose(compiled(tf.constant(X[:7])), values[0][:, :7], atol=1e-11)
 
 
-def test_draws_are_of_the_model_as_it_was():
-    model, X = swsgp(), inputs()
-    draws = model.posterior().sample_functions(3, num_features=16, seed=6)
-    together = draws(X).numpy()
-    for variable in (*model.trainable_variables, model.inducing_variable.Z):
-        variable.assign(variable + 0.3)
-    np.testing.assert_allclose(draws(X), together, atol=1e-11)
-    assert draws.trainable_variables == ()
-
-
 def grief(kernel=None, points=5, **options):
     X = inputs(25, 7)
     kernel = gpflow.kernels.RBF(variance=1.7, lengthscales=[0.5, 0.9]) if kernel is None else kernel
@@ -184,16 +173,6 @@ def test_functions_of_a_basis_have_what_it_leaves_of_the_kernel(build):
     np.testing.assert_allclose(draws(X[2:3]), draws(X)[:, 2:3], atol=1e-10)
 
 
-def test_noise_that_is_no_function_is_refused():
-    model = gs.models.SoftKI(matern(), inputs(5), num_latent_gps=P)
-    model.kernel = gs.kernels.WithMissingVariance(model.basis)
-    model.fit_posterior(inputs(9), outputs(inputs(9)))
-    with pytest.raises(
-        ValueError, match=r"kernels.WithMissingVariance.* independent at every input"
-    ):
-        model.posterior().sample_functions(2)
-
-
 MIXTURES = {
     "rotated": ("rotated", "bound", {}),
     "rotated, finite": ("rotated", "likelihood", {}),
@@ -235,14 +214,3 @@ def deep():
         if "q_" in variable.name or variable.shape.rank == 2:
             variable.assign_add(0.2 * rng.normal(size=variable.shape))
     return model
-
-
-def test_functions_of_a_deep_model_have_its_moments():
-    """Within 5 standard errors of 40 draws and 1,000 predictions; and they are functions."""
-    posterior, X = deep().posterior(), inputs(4)
-    draws = posterior.sample_functions(40, num_features=16, seed=4)
-    values = draws(X).numpy()
-    require_moments(values, *(part.numpy() for part in posterior.predict_f(X)))
-    np.testing.assert_allclose(draws(X[1:3]), values[:, 1:3], atol=1e-10)
-    again, fewer = (posterior.sample_functions(3, num_features=16, seed=4) for _ in range(2))
-    np.testing.assert_array_equal(again(X), fewer(X))

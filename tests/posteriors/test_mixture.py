@@ -90,20 +90,3 @@ def test_a_mixture_keeps_its_own_components(case):
     model.mean_function.b.assign([9.0, 9.0])
     for one, other in zip(before, mixture.predict_f(inputs()), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("method", "argument", "message"),
-    [
-        ("predict_f", np.zeros(D), "Xnew must be a matrix"),
-        ("predict_y", np.zeros((3, 3)), r"Xnew must have 2 column\(s\)"),
-        ("predict_f", np.full((3, D), np.nan), "Xnew must be finite"),
-        ("predict_log_density", (inputs(), np.zeros((M, 1))), r"Y must have 2 column\(s\)"),
-        ("predict_log_density", (inputs(), np.zeros((M + 1, P))), "same number of rows"),
-        ("predict_log_density", (inputs(), np.full((M, P), np.inf)), "Y must be finite"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(method, argument, message):
-    mixture = build("rotated").sample_posterior(method="quadrature")
-    with pytest.raises(ValueError, match=message):
-        getattr(mixture, method)(argument)

@@ -70,22 +70,6 @@ def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, prof
 
 
 @every_spread
-def test_moments_and_kl_in_single_precision(rng, dense, float_type):
-    """Against the same jitter, which is a hundred times as large in float32."""
-    case = Case(rng, dense)
-    eps = VARIANCE * {np.float64: 1e-6, np.float32: 1e-4}[float_type]
-    kernel = gpflow.kernels.Matern52(VARIANCE, LENGTHSCALES)
-    inducing = NeighborInducingPoints(case.Z, H)
-    q = case.m.astype(float_type), case.q_sqrt.astype(float_type)
-    X, posterior = case.X.astype(float_type), NeighborPosterior(kernel, inducing, *q)
-    tolerance = {np.float64: 1e-8, np.float32: 5e-3}[float_type]
-    found = [*posterior.fused_predict_f(X), kl_of_every_row(posterior, X)]
-    for a, b in zip(found, case.locals(eps), strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-    assert found[0].dtype == float_type
-
-
-@every_spread
 def test_predictions_are_marginals_by_every_route(rng, dense):
     case = Case(rng, dense)
     shift = gpflow.functions.Constant([0.4])

@@ -46,25 +46,6 @@ def inputs(rng, *lead):
 
 
 @pytest.mark.parametrize(("full_cov", "full_output_cov"), FLAGS)
-@pytest.mark.parametrize(("whiten", "P"), [(True, 1), (True, 2), (False, 1), (False, 2)])
-def test_cached_predictions_equal_fused_ones(rng, float_type, whiten, P, full_cov, full_output_cov):
-    """
-    Among the rows an inducing input, and one output, whose cache is rotated. Float32: the inverse
-    factor of a matrix with condition number near 1e4 costs digits.
-    """
-    atol = 1e-9 if float_type is np.float64 else 1e-3
-    slope = gpflow.functions.Linear(np.array([[1.5, 0.5], [-0.5, 0.1]])[:, :P], np.full(P, 0.3))
-    made = posterior(rng, whiten=whiten, mean_function=slope, P=P)
-    X = np.concatenate([inputs(rng), made.X_data.sets[0].Z.numpy()[:1]])
-    expected = made.fused_predict_f(X, full_cov, full_output_cov)
-    for cache in (PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE):
-        made.update_cache(cache)
-        for a, b in zip(made.predict_f(X, full_cov, full_output_cov), expected, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, atol=atol, rtol=atol)
-
-
-@pytest.mark.parametrize(("full_cov", "full_output_cov"), FLAGS)
 def test_the_four_covariances_are_views_of_one_joint_covariance(rng, full_cov, full_output_cov):
     made, X = posterior(rng, (5, 3, 2)), inputs(rng)
     joint = made.fused_predict_f(X, full_cov=True)[1].numpy()  # [P, N, N]

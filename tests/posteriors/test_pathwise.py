@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.posteriors import OrthogonalPosterior
 
 D, S = 2, 2000
 KERNELS = {
@@ -151,61 +150,3 @@ def test_float32_is_near_float64_with_the_same_jitter():
         got = build(jitter=1e-3).posterior().sample_functions(3, seed=2)(inputs())
     assert got.dtype == tf.float32
     np.testing.assert_allclose(got, expected, atol=5e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_samples": 0}, "num_samples must be a positive integer"),
-        ({"num_samples": 2.0}, "num_samples must be a positive integer"),
-        ({"num_samples": 2, "num_features": 9}, "num_features must be even"),
-        ({"num_samples": 2, "num_features": None}, "num_features must be a positive integer"),
-        ({"num_samples": 2, "seed": -1}, "seed must be an integer from 0"),
-        ({"num_samples": 2, "seed": 1.5}, "seed must be an integer from 0"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build().posterior().sample_functions(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (inputs()[:, 0], "X must be a matrix"),
-        (inputs()[None], "X must be a matrix"),
-        (inputs()[:, :1], r"X must have 2 column\(s\)"),
-        (np.full((3, 2), np.nan), "X must be finite"),
-        (np.full((3, 2), 1e200), "X must be smaller"),
-        (np.zeros((0, 2)), "X is empty"),
-    ],
-)
-def test_inputs_are_checked_eagerly_and_while_tracing(X, message):
-    draws = build().posterior().sample_functions(2, num_features=8, seed=1)
-    with pytest.raises(ValueError, match=message):
-        draws(X)
-    with pytest.raises(ValueError, match=message):
-        tf.function(lambda: draws(X), autograph=False)()
-
-
-def test_what_cannot_be_drawn_is_refused():
-    model = build(lambda: gpflow.kernels.Matern52() + gpflow.kernels.Linear())
-    with pytest.raises(
-        ValueError, match=r"kernel must be one of .* for random Fourier features, got Sum"
-    ):
-        model.posterior().sample_functions(2)
-    patches = gpflow.inducing_variables.InducingPatches(
-        np.random.default_rng(1).normal(size=(3, 4))
-    )
-    kernel = gpflow.kernels.Convolutional(gpflow.kernels.RBF(), [3, 3], [2, 2])
-    posterior = OrthogonalPosterior(
-        kernel, OrthogonalInducingVariables(patches), (np.zeros((3, 1)),), (None,)
-    )
-    with pytest.raises(ValueError, match=r"points, .* got InducingPatches"):
-        posterior.sample_functions(2)
-    with pytest.raises(ValueError, match=r"must be called outside of tf\.function"):
-        tf.function(lambda: build().posterior().sample_functions(2), autograph=False)()
-    model = build()
-    model.q_mu[0].unconstrained_variable.assign(np.full((7, 2), np.nan))
-    with pytest.raises(ValueError, match="must be finite, but holds nan"):
-        model.posterior(None).sample_functions(2)

@@ -77,12 +77,12 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert names == ["conv-solvegp with softmax"]
     X, Y = digits.train
     two = dataclasses.replace(digits, train=(X, Y % 2), num_classes=2)
-    found = choice.choose(Task(two))
+    few = dataclasses.replace(two, train=tuple(part[:60] for part in two.train))
+    options = {"num_inducing": 5, "num_orthogonal": 5}
+    found = choice.choose(Task(few, options=options))
     assert (found.recipe.name, found.reason) == (
         *("conv-solvegp", "conv-solvegp is the method for images."),
     )
-    few = dataclasses.replace(two, train=tuple(part[:60] for part in two.train))
-    options = {"num_inducing": 5, "num_orthogonal": 5}
     timed = [choice.choose(Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
     assert [found.is_timed for found in timed] == [True, True]
     assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most

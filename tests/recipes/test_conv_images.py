@@ -171,28 +171,6 @@ def test_tiles_stand_side_by_side():
         np.testing.assert_allclose(empty, np.tile(blue, (len(empty), 1)))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_layers": 4}, "num_layers must be from 1 to 3"),
-        ({"patch_size": 0}, "patch_size must be positive"),
-        ({"stride": -1}, "stride must be positive"),
-        ({"image_shape": "8"}, "image_shape must be height and width"),
-        ({"image_shape": "8,0"}, "image_shape must be height and width"),
-        ({"image_shape": "8,x,3"}, "image_shape must be height and width"),
-        ({"method": "solvegp", "num_layers": 2}, "num_layers is not for solvegp, but for deep"),
-        ({"method": "solvegp", "tick": False}, "tick is not for solvegp, but for conv-solvegp"),
-        (
-            {"method": "svgp", "image_shape": "8,8"},
-            "image_shape is not for svgp",
-        ),
-    ],
-)
-def test_options_of_images_that_do_not_fit(options, message):
-    with pytest.raises(ValueError, match=message):
-        recipe_of(**{"method": "conv-solvegp", **options})
-
-
 def test_runs_on_images_have_a_baseline_of_images_and_keep_their_sizes():
     config = recipe_of("conv-solvegp", num_layers=2, image_shape="6, 6,3", **SIZES)
     assert config.image == (6, 6, 3)

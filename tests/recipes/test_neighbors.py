@@ -56,7 +56,7 @@ def _small_run(**options):
     return dataset, recipe_of("solvegp", **options)
 
 
-@pytest.mark.parametrize("rate", [2.0, 0.05])
+@pytest.mark.parametrize("rate", [2.0, pytest.param(0.05, marks=pytest.mark.nightly)])
 def test_training_ends_no_worse_than_it_starts(rate, monkeypatch):
     """A rate that is far too large leaves the hyperparameters of the start, and q of all rows."""
     if rate < 1.0:  # densities as calibrated

@@ -131,14 +131,6 @@ def test_a_failed_fit_of_the_start_does_not_end_a_run(tmp_path, monkeypatch):
     assert (code, "Traceback" in error) == (0, False), error
 
 
-def test_repeated_measurements_can_be_fitted(tmp_path):
-    """Cvv could not be factorized in the first step: lengthscales of the start ran to 1e-20."""
-    options = ["--num-inducing", "40", "--num-orthogonal", "40", "--num-subset", "150"]
-    X, Y = repeated_measurements(6, num_signals=4)
-    code, error = fit_table(tmp_path, X, Y, "solvegp", *options)
-    assert (code, "Traceback" in error) == (0, False), error
-
-
 def columns():
     """Tables of 120 rows whose last column is the target."""
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from gpflow_sparse.data.columns import Column
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.rows import load_data, original_units
-from tests.command_line import ALONE, last_json
+from tests.command_line import last_json
 from tests.command_line import run as run
 from tests.data import messy
 
@@ -79,19 +79,3 @@ def test_rows_of_a_run_are_read_as_in_its_training(tmp_path):
         X, Y = original_units(dataset, dataset.train)
         largest.append((X[:, 0].max(), Y.max()))
     np.testing.assert_allclose(largest, [(2500.0, 2500.0), (987.0, 987.0)])
-
-
-@pytest.mark.parametrize("column", ["b", "y"])
-@pytest.mark.parametrize("cell", ["1e200", "1e308"])
-def test_a_cell_that_cannot_be_squared_is_named(run, tmp_path, column, cell):
-    frame = pd.DataFrame({"b": np.arange(12.0) % 5, "c": np.arange(12) % 3, "y": np.arange(12.0)})
-    write(frame, tmp_path / "my.csv")
-    steps = ["--method", "solvegp", "--num-subset", "0", "--num-steps", "1", *ALONE]
-    assert run("fit", "--data", "my.csv", "--target", "y", *steps, "--output", "run")[0] == 0
-    write(frame.assign(**{column: [*"01234567890", cell]}), tmp_path / "new.csv")
-    for command in ("predict", "evaluate")[column == "y" :]:
-        code, _, err = run(command, "--model", "run", "--data", "new.csv")
-        assert code == 1
-        assert "row 12 of new.csv, once standardized, (its header not counted) holds" in err
-        assert f"in column '{column}', but its square must not overflow in float64" in err
-        assert "warning" not in err

@@ -25,8 +25,9 @@ COMMANDS = {
 }
 # their files are those of rounds, of blocks (test_solving.py), or none
 WITHOUT_STEPS = [name for name, recipe in RECIPES.items() if not recipe.by_minibatches]
-DRAWING = ("odvgp", "swsgp", "qsgp")
-NIGHTLY = [pytest.param(m, marks=pytest.mark.nightly) for m in RECIPES if m not in DRAWING]
+# Bits of resumed runs of `fit` are compared in tests/training/test_checkpoints.py, its draws in
+# test_seeds.py; the default tier has one command, of a method without steps.
+METHODS = [pytest.param(m, marks=[] if m == "exact" else [pytest.mark.nightly]) for m in RECIPES]
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def killed(step):
     return fit_until
 
 
-@pytest.mark.parametrize("method", [*DRAWING, *NIGHTLY])
+@pytest.mark.parametrize("method", METHODS)
 def test_two_equal_commands_and_a_resumed_one_give_the_same_bits(method, table, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(training, "fit", killed(None))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import gpflow
@@ -138,22 +137,6 @@ def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed.elbo, history.elbo)
     assert len(resumed.seconds) == 12
     assert (np.diff(resumed.seconds) > 0).all()
-
-
-@pytest.mark.nightly
-def test_datasets_find_their_place_again(tmp_path):
-    def source():
-        tf.random.set_seed(0)  # half of the seed of `shuffle`
-        return tf.data.Dataset.from_tensor_slices(data()).shuffle(N, seed=3).batch(16)
-
-    options = {"num_steps": 20, "checkpoint_every": 5, "deterministic": True}
-    model, again = solvegp(), solvegp()
-    fit(model, source(), checkpoint_dir=tmp_path / "a", callbacks=[killer(None)], **options)
-    options |= {"checkpoint_dir": tmp_path / "b", "resume": True}
-    with pytest.raises(KilledError):
-        fit(solvegp(), source(), callbacks=[killer(9)], **options)
-    fit(again, source(), callbacks=[killer(None)], **options)
-    assert bits(again) == bits(model)
 
 
 @pytest.mark.nightly
@@ -293,26 +276,6 @@ def test_the_legacy_optimizers_are_not_resumed(tmp_path):
         fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01), checkpoint_dir=tmp_path)
 
 
-@pytest.mark.nightly
-def test_data_on_disk_or_in_a_dataset_that_changed_are_refused(tmp_path):
-    def mapped(values, name):
-        file = np.memmap(tmp_path / name, dtype=values.dtype, mode="w+", shape=values.shape)
-        file[:] = values
-        return file
-
-    def dataset(scale):
-        return tf.data.Dataset.from_tensor_slices((X, scale * Y)).batch(16)
-
-    sources = {
-        "memmap": [(mapped(X, "X"), mapped(scale * Y, f"Y{scale}")) for scale in (1.0, 2.0)],
-        "dataset": [dataset(1.0), dataset(2.0)],
-    }
-    for name, (source, other) in sources.items():
-        undisturbed(solvegp, source, tmp_path / name, 2)
-        with pytest.raises(ValueError, match=r"this one has data="):
-            undisturbed(solvegp, other, tmp_path / name, 4)
-
-
 def test_a_second_run_in_the_folder_is_refused_and_does_no_harm(tmp_path):
     options = {"checkpoint_dir": tmp_path, "progress": False}
     half = tmp_path / ".saving-1.tmp"
@@ -422,14 +385,6 @@ def test_ctrl_c_without_a_folder_or_in_the_last_step(tmp_path):
         fit(solvegp(), data(), callbacks=[press_ctrl_c(4)], **options)
     history = fit(solvegp(), data(), callbacks=[press_ctrl_c(99)], resume=True, **options)
     assert history.num_steps == 4
-
-
-def test_it_trains_outside_of_the_main_thread():
-    done = []
-    thread = threading.Thread(target=lambda: done.append(fit(solvegp(), data(), num_steps=2)))
-    thread.start()
-    thread.join()
-    assert done[0].num_steps == 2
 
 
 def test_a_sigint_that_the_parent_ignores_stays_ignored():

@@ -112,17 +112,6 @@ def test_gradients_that_are_not_finite_are_refused():
         natural_step(q_mu, q_sqrt, q_mu, np.nan * q_sqrt, 1.0)
 
 
-def test_models_without_full_covariances_are_refused(rng):
-    X, Y = data(rng)
-    kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
-    diagonal = gpflow.models.SVGP(kernel, likelihood, X[:4], q_diag=True, num_latent_gps=P)
-    for model, rows in ((diagonal, (X, Y)), (gpflow.models.GPR((X, Y), kernel), None)):
-        name = type(model).__name__
-        message = rf"full covariances.*{name} has none\. Use natural_gradients=False in fit"
-        with pytest.raises(ValueError, match=message):
-            gs.training.fit(model, rows, num_steps=1, natural_gradients=True, progress=False)
-
-
 def two_sets(rng, sizes=(3, 5), whiten=True):
     """SOLVE-GP with a q away from its prior."""
     points = np.linspace(-2.0, 2.0, sum(sizes))[:, None]

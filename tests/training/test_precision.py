@@ -56,21 +56,6 @@ def test_objective_and_gradients_are_those_of_float64(bound, whiten):
         assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("natural", [False, 0.1])
-def test_training_ends_near_that_in_float64(natural):
-    models = {}
-    for precision in ("full", "mixed"):
-        model = models[precision] = solvegp()
-        options = {"natural_gradients": natural, "precision": precision, "progress": False}
-        fit(model, data(), num_steps=20, batch_size=40, **options)
-        assert all(v.dtype == tf.float64 for v in model.trainable_variables)
-    (mean, var), (wanted, variance) = (models[p].predict_f(data()[0]) for p in ("mixed", "full"))
-    np.testing.assert_allclose(mean, wanted, atol=1e-3)
-    np.testing.assert_allclose(var, variance, rtol=1e-2)
-    assert not np.array_equal(mean, wanted)
-
-
 def test_what_callbacks_compute_is_in_float64():
     model, found = solvegp(), []
     watch = [lambda state: found.append(model.elbo(data())) and None]

@@ -214,32 +214,6 @@ def test_build_makes_memory_once_and_for_one_list():
             optimizer.build(*other)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: SparseAdagrad(epsilon=np.nan), r"epsilon must be a number of at least 0, got nan"),
-        (
-            lambda: SparseAdam(beta_1=1.0),
-            r"beta_1 must be a number of at least 0 and below 1, got 1\.0",
-        ),
-        (lambda: SparseSGD(0.1, dense=tf_keras.optimizers.Adam), r"dense must be a Keras optimi"),
-        (
-            lambda: SparseSGD(0.1).build([gpflow.Parameter(1.0)]),
-            r"only a tf.Variable can be moved, got Parameter; of a gpflow.Parameter give unconstr",
-        ),
-        (
-            lambda: SparseSGD(0.1).move_rows(
-                tf.Variable(1.0), tf.constant([0]), tf.constant([1.0])
-            ),
-            r"variable must have rows, got a scalar: give it to dense",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def test_settings_are_plain_values():
     config = SparseAdam(0.02, dense=tf_keras.optimizers.SGD(0.5)).get_config()
     assert {k: v for k, v in config.items() if k != "dense"} == {
@@ -275,14 +249,6 @@ def test_fit_takes_them_for_any_model():
         optimizer = SparseAdam()
         for part in (svgp(), svgp()):
             fit(part, data(), optimizer=optimizer, num_steps=1, progress=False)
-
-
-def test_a_checkpoint_knows_the_settings(tmp_path):
-    options = {"num_steps": 2, "checkpoint_dir": tmp_path, "progress": False}
-    fit(svgp(), data(), optimizer=SparseAdam(0.02), **options)
-    with pytest.raises(ValueError, match=r"beta_2"):
-        optimizer = SparseAdam(0.02, beta_2=0.9)
-        fit(svgp(), data(), optimizer=optimizer, resume=True, **options)
 
 
 def test_they_are_checkpointed_by_tensorflow(tmp_path, rng):

@@ -123,61 +123,12 @@ def test_users_are_counted_again_where_neighbors_have_changed():
 
 
 @pytest.mark.usefixtures("outside")
-def test_a_value_that_is_no_number_is_taken_back():
-    def spoil(state):
-        if state.step == 5 and not spoiled:
-            spoiled.append(True)
-            state.model.q_mu.assign(np.full((M, 1), np.nan))
-
-    model, spoiled = swsgp(), []
-    with pytest.warns(UserWarning, match="model.q_mu is not finite.*back at step 4"):
-        history = fit(
-            model, data(), num_steps=8, batch_size=16, checkpoint_every=2, progress=False,
-            callbacks=[spoil], optimizer=fast(),
-        )  # fmt: skip
-    assert len(history.recoveries) == 1
-    assert np.isfinite(history.elbo).all()
-    assert np.isfinite(model.elbo(data()))
-
-
-class Nearly(gpflow.kernels.SquaredExponential):
-    """Of a covariance with an eigenvalue below zero, until there is more jitter."""
-
-    def K(self, X, X2=None):
-        K = super().K(X, X2)
-        if X2 is not None:
-            return K
-        return tf.linalg.set_diag(K, tf.linalg.diag_part(K) - tf.cast(5e-6, K.dtype))
-
-
-@pytest.mark.nightly
-def test_jitter_is_raised_where_the_covariance_of_neighbors_fails():
-    model = swsgp(Nearly(lengthscales=[1.0, 1.0]), q_mu=np.zeros((M, 1)), q_sqrt=np.ones((M, 1)))
-    model.inducing_variable.Z.assign(np.repeat(Z[:1], M, axis=0))
-    model.count_neighbors(data()[0])
-    with pytest.raises(ValueError, match=r"K_I \(covariance of the neighbors of a row\) failed"):
-        model.elbo(data())
-    with pytest.warns(UserWarning, match=f"{M - 1} of the {M} inducing points coincide.*jitter"):
-        history = fit(model, data(), num_steps=3, progress=False)
-    assert model.jitter > 1e-6
-    assert np.isfinite(history.elbo).all()
-
-
-@pytest.mark.usefixtures("outside")
 def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
     """What is wrong with rows that no step takes is no concern of a run."""
     X, Y = data()
     order = np.random.default_rng([0, 0]).permutation(N)  # as a feed of seed 0 takes them
     Y[order[20]] = np.nan
     assert np.isfinite(run(swsgp(), on_disk(tmp_path, X, Y), num_steps=1)[1]).all()
-
-
-def test_gradients_of_a_step_are_of_rows_and_never_of_whole_variables():
-    model = swsgp(kl_weighting="chain")
-    batch = tuple(part[:2] for part in data())
-    for gradient, variable in model.step_gradients(batch)[1]:
-        if variable.ref() in {v.ref() for v in model.row_variables}:
-            assert gradient.shape[0] < M
 
 
 def test_counts_are_no_parameters_when_all_is_set_trainable():
@@ -191,18 +142,6 @@ def test_counts_are_no_parameters_when_all_is_set_trainable():
     assert model.usage.numpy().sum() == N * H
     np.testing.assert_array_equal(model.usage, np.round(model.usage))
     assert np.abs(model.inducing_variable.Z - Z).max() > 1e-3
-
-
-def test_what_is_fixed_stays_fixed():
-    model = swsgp()
-    gpflow.set_trainable(model.kernel, False)
-    before = [v.numpy() for v in model.kernel.variables]
-    q = model.q_mu.numpy(), model.q_log_scale.numpy()
-    run(model)
-    for variable, value in zip(model.kernel.variables, before, strict=True):
-        np.testing.assert_array_equal(variable, value)
-    assert np.abs(model.q_mu - q[0]).max() > 1e-3
-    assert np.abs(model.q_log_scale - q[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["arrays", "tf.data", "endless"])

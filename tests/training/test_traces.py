@@ -43,6 +43,11 @@ def forget():
     traces._KEPT.clear()
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    forget()
+
+
 @pytest.fixture
 def count_traces(monkeypatch):
     """A function that counts the evaluations of the objective in Python, one for each trace."""
@@ -111,6 +116,7 @@ def scheduled(package, kind, *arguments):
     return lambda: package.optimizers.Adam(getattr(package.optimizers.schedules, kind)(*arguments))
 
 
+SMALL = {"model": lambda: svgp(), "gamma": False}
 PIECES = ("PiecewiseConstantDecay", [1, 2])
 # What a first step has, and what a second has instead.
 DIFFERENCES = [
@@ -125,7 +131,7 @@ DIFFERENCES = [
     ({}, {"gamma": False}),
     ({}, {"precision": "mixed"}),
 ] + [
-    ({"optimizer": first}, {"optimizer": second})
+    ({"optimizer": first, **SMALL}, {"optimizer": second, **SMALL})
     for package in (tf_keras, keras)
     for first, second in [
         *(
