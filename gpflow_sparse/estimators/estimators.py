@@ -32,8 +32,9 @@ from gpflow_sparse.recipes.evaluation import (
     moments_in_chunks,
 )
 from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
-from gpflow_sparse.recipes.registry import COMMON, OF_METHODS
+from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
 from gpflow_sparse.recipes.task import Task
+from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
@@ -82,10 +83,14 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_ = TableEncoder().fit(X)
         inputs = self.encoder_.transform(X)
         options = dict(self.method_options or {})
-        transform, likelihood = options.pop("transform", "none"), self.likelihood
+        transform, likelihood = options.pop("transform", AUTO_TRANSFORM), self.likelihood
         if likelihood is None:
             likelihood = options.get("likelihood")
         standard = num_classes is None and is_standardized(likelihood)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if transform == AUTO_TRANSFORM:
+            tried = standard and self.method == AUTO and self.kernel is None
+            transform = resolve(transform, inputs, Y, seed) if tried else "none"
         standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
@@ -98,7 +103,6 @@ class SparseGPEstimator(BaseEstimator):
             standardizer=standardizer,
             table=TableFormat(self.encoder_.columns_, target),
         )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
         seconds, report = self.time_budget, print if self.verbose else lambda line: None

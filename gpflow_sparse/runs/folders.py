@@ -33,7 +33,7 @@ def load_folder(config: RunConfig) -> Dataset:
             f"method must be one of {streaming} for a folder, got {config.method}. Others need all "
             "rows in memory: give one file."
         )
-    for name, wanted in (("task", (None, "regression")), ("transform", ("none",))):
+    for name, wanted in (("task", (None, "regression")), ("transform", ("auto", "none"))):
         if getattr(config, name) not in wanted:
             raise ValueError(f"{name} must be {wanted[-1]} for a folder.")
     rows, seed = data.open_shards(config.data, config.target), config.split

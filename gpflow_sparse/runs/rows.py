@@ -18,6 +18,7 @@ from gpflow_sparse.data.tables import notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 
@@ -183,12 +184,17 @@ def require_range(
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if not _has_images(config, dataset):
         standard = is_standardized(config.recipe.likelihood)
-        if config.transform != "none" and not (standard and dataset.num_classes is None):
+        transform = config.transform
+        if transform == AUTO_TRANSFORM:
+            tried = config.recipe.is_choice and standard and dataset.num_classes is None
+            seed = config.recipe.seed
+            transform = resolve(transform, *dataset.train, seed) if tried else "none"
+        if transform != "none" and not (standard and dataset.num_classes is None):
             raise ValueError(
                 "transform must be none for classes and for likelihood "
                 f"{config.recipe.likelihood}, got {config.transform!r}."
             )
-        return dataset.standardized(outputs=standard, transform=config.transform)
+        return dataset.standardized(outputs=standard, transform=transform)
     columns = dataset.train[0].shape[1]
     shape = shape_of_images(config, dataset)
     if np.prod(shape) != columns:
