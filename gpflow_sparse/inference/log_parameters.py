@@ -42,6 +42,7 @@ class LogParameters:
             if not positive:
                 found.append(np.ones(tuple(parameter.shape)))
                 continue
+            assert parameter.transform is not None  # it is what makes it positive
             with tf.GradientTape() as tape:
                 value = parameter.transform.forward(parameter.unconstrained_variable)
             slope = tape.gradient(value, parameter.unconstrained_variable)
