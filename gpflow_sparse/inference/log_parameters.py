@@ -46,6 +46,7 @@ class LogParameters:
             if not positive:
                 found.append(np.ones(tuple(parameter.shape)))
                 continue
+            assert parameter.transform is not None  # it is what makes it positive
             with tf.GradientTape() as tape:
                 transform: Any = parameter.transform
                 value = transform.forward(parameter.unconstrained_variable)

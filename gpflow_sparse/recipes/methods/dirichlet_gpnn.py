@@ -70,7 +70,7 @@ class DirichletGPnn(Recipe):
         seconds = None if math.isinf(until) else max(0.0, until - begin)
         objective = model.fit_hyperparameters(seconds=seconds)
         passed = time.perf_counter() - begin
-        return gs.training.History(np.array([-objective]), np.array([passed]), False)
+        return gs.training.History(np.array([objective]), np.array([passed]), False)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         """Data and sites, and eight times the covariances of the rows of the objective."""

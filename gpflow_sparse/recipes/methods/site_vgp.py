@@ -82,7 +82,7 @@ class SiteVGP(Recipe):
         if self.can_calibrate and has_classes(model.likelihood):
             model.fit_temperature()
         passed = time.perf_counter() - begin
-        return gs.training.History(np.array([-bound]), np.array([passed]), False)
+        return gs.training.History(np.array([bound]), np.array([passed]), False)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         """Some six matrices N x N for each latent function, and derivatives by each column."""
