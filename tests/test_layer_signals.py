@@ -117,11 +117,6 @@ def test_filters_pass_their_responses_on_with_little_noise(rng):
     assert after["noise"] < 1e-4 * before["noise"]
 
 
-def test_signals_are_written_as_json(rng):
-    found = layer_signals(at_prior(rng), rng.normal(size=(9, 3)))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
 def test_a_model_without_hidden_layers_or_one_row_has_a_note(rng):
     Z = rng.normal(size=(4, 3))
     shallow = solvegp(Z)

@@ -145,20 +145,6 @@ def test_nothing_is_begun_when_the_time_is_over(tiny, tmp_path, capsys):
     assert cells(tmp_path, "| Plain GP | left |")[2:] == ["3", "not measured"]
 
 
-def test_a_split_is_not_begun_when_another_took_too_long(tiny, tmp_path, capsys):
-    record, *_ = tiny.run(tmp_path, splits=(0,), rows=("plain",), datasets=LEFT)
-    write(tmp_path, {**record, "task_seconds": 3000.0})
-    tiny.run(tmp_path)
-    assert [task for task in tiny.calls if task[:2] == ("plain", "left")] == [("plain", "left", 0)]
-    assert len(lines(tmp_path)) == len(ORDER) - 2
-    assert "no time left (50 min expected)" in capsys.readouterr().err
-    assert cells(tmp_path, "| Plain GP | left |")[2:] == ["2", "100 min"]
-    # the checkpoints of a task may be near its end
-    (tmp_path / "checkpoints" / "tiny" / "left-plain-1").mkdir(parents=True)
-    tiny.run(tmp_path, splits=(1,))
-    assert ("plain", "left", 1) in tiny.calls
-
-
 def test_steps_and_epochs_are_budgets(tiny, tmp_path):
     tiny.change(epochs=5, splits=None, options={"order": 0, "batch_size": 4})
     first = tiny.run(tmp_path, datasets=LEFT, rows=("plain",))

@@ -33,9 +33,3 @@ def test_the_p_value_is_that_of_friedman(rng):
     chi_squared = 12.0 * N / (k * (k + 1)) * spread
     np.testing.assert_allclose(found.p_value, stats.chi2.sf(chi_squared, k - 1), rtol=1e-9)
     assert np.isnan(rank(rng.normal(size=(1, 4))).p_value)
-
-
-@pytest.mark.parametrize("scores", [np.zeros((0, 3)), np.zeros((3, 1)), np.zeros(3)])
-def test_scores_of_other_shapes_are_refused(scores):
-    with pytest.raises(ValueError, match=r"scores must have shape \[S, K\]"):
-        rank(scores)

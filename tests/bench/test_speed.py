@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from bench import batches, first_steps, speed, step_variants
+from bench import batches, speed, step_variants
 from bench.speed import Sizes
 
 SMALL = Sizes(
@@ -53,12 +53,6 @@ def test_every_part_is_measured(monkeypatch, tmp_path):
     assert len((tmp_path / "speed.md").read_text().splitlines()) == 2 + len(rows)
     titles = {row["title"] for row in rows}
     assert titles >= {t["title"] for t in speed._TARGETS if t["part"] == "first step"}
-
-
-@pytest.mark.nightly
-def test_a_command_that_takes_no_step_has_no_time_of_the_first():
-    with pytest.raises(ValueError, match="failed"):
-        first_steps._time_of(["-m", "bench.first_steps", "methods"])
 
 
 @pytest.mark.nightly

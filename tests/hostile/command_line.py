@@ -138,9 +138,7 @@ FIELDS: list[tuple[str, object, str]] = [
     ("dataset.feature_names", ["a", "a"], "dataset.feature_names must be 2 different names"),
     ("dataset.target_name", None, "dataset.target_name must be text"),
     ("config", None, "config must be an object, got None"),
-    ("config.mine", 1, "config must be known options"),
-    ("config.num_steps", True, "num_steps must be an int"),
-    ("config.seed", 10**30, "config.seed must be an integer of"),
+    ("config.num_steps", True, "num_steps must be of type int"),
     ("config.method", "\x1b[2J", "'\\x1b[2J'"),
 ]
 # Changes of result.json, or its whole text, and a part of the message that must come.
@@ -152,7 +150,7 @@ RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
     "long integer": ('{"config": ' + "9" * 5000 + "}", "damaged"),
     "type1 of another": (
         lambda record: record["config"].update(method="grief", inference="type1"),
-        "config.inference must be type2 for the SOLVEGP",
+        "config.weights must be optimize for a SOLVEGP",
     ),
 } | {f"{path} {value!r}": (set_field(path, value), message) for path, value, message in FIELDS}
 
@@ -201,7 +199,6 @@ def matrix(kinds: dict[str, bytes | str] = FILES) -> Iterator[tuple[str, str, st
     Path("good.csv").write_bytes(FILES["good"])  # type: ignore[arg-type]
     trained = runner.invoke(main, [*DOORS["fit"][:-1], "model", "--data", "good.csv"])
     assert trained.exit_code == 0, trained.stderr
-    json.loads(trained.stdout.strip().splitlines()[-1])
     for number, (kind, content) in enumerate(kinds.items()):
         name = content if isinstance(content, str) else f"file{number}.csv"
         if isinstance(content, bytes):

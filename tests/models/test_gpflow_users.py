@@ -19,8 +19,8 @@ def noise():
     return gpflow.likelihoods.Gaussian(0.1)
 
 
-def orthogonal(kind=gs.models.SOLVEGP, sizes=(8, 6)):
-    sets = gs.inducing_variables.OrthogonalInducingVariables(X[: sizes[0]], X[-sizes[1] :])
+def orthogonal(kind=gs.models.SOLVEGP):
+    sets = gs.inducing_variables.OrthogonalInducingVariables(X[:8], X[-6:])
     return kind(gpflow.kernels.Matern52(), noise(), sets, num_data=len(X))
 
 
@@ -47,11 +47,10 @@ def loaded(model, tmp_path):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", [gs.models.SOLVEGP, gs.models.ODVGP])
-@pytest.mark.parametrize("sizes", [(8, 6), (7, 7)])
-def test_gpflows_natural_gradient_of_a_tuple_names_ours(kind, sizes, compiled, tmp_path):
-    model = orthogonal(kind, sizes)
+def test_gpflows_natural_gradient_of_a_tuple_names_ours(kind, compiled, tmp_path):
+    model = orthogonal(kind)
     theirs = gpflow.optimizers.NaturalGradient(gamma=0.1)
-    for each in (model, gpflow.utilities.deepcopy(model), loaded(model, tmp_path)):
+    for each in (model, loaded(model, tmp_path)):
         loss = each.training_loss_closure((X, Y))
 
         def step(each=each, loss=loss):
@@ -59,9 +58,6 @@ def test_gpflows_natural_gradient_of_a_tuple_names_ours(kind, sizes, compiled, t
 
         with pytest.raises(ValueError, match=r"gs\.training\.NaturalGradients\(gamma\)\.minimize"):
             (tf.function(step, autograph=False) if compiled else step)()
-    before = float(model.elbo((X, Y)))
-    gs.training.NaturalGradients(0.5).minimize(model.training_loss_closure((X, Y)), model)
-    assert float(model.elbo((X, Y))) > before + 1.0
 
 
 def test_gpflows_natural_gradient_of_one_set_is_ours():

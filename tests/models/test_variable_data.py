@@ -152,12 +152,6 @@ def test_assigned_rows_are_checked(name, data, message, in_graph):
         compiled()
 
 
-def test_a_variable_without_columns_is_refused():
-    X, Y = (tf.Variable(part, shape=tf.TensorShape(None)) for part in OLD)
-    with pytest.raises(ValueError, match=r"tf\.Variable\(X, shape=\[None, 2\]\)"):
-        solvegpr((X, Y))
-
-
 def test_bounds_over_pairs_count_the_assigned_rows():
     held = variables(OLD)
     model = solvegpr(held, "coupled")

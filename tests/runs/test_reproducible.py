@@ -27,7 +27,7 @@ COMMANDS = {
 WITHOUT_STEPS = [name for name, recipe in RECIPES.items() if not recipe.by_minibatches]
 # Bits of resumed runs of `fit` are compared in tests/training/test_checkpoints.py, its draws in
 # test_seeds.py; the default tier has one command, of a method without steps.
-METHODS = [pytest.param(m, marks=[] if m == "exact" else [pytest.mark.nightly]) for m in RECIPES]
+METHODS = [pytest.param(m, marks=[] if m == "gpnn" else [pytest.mark.nightly]) for m in RECIPES]
 
 
 @pytest.fixture
