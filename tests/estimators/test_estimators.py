@@ -33,7 +33,7 @@ def smooth(num_rows=120, seed=0):
 
 @pytest.fixture(scope="module")
 def exact():
-    return SparseGPRegressor(random_state=0).fit(*smooth())
+    return SparseGPRegressor("exact", random_state=0).fit(*smooth())
 
 
 @pytest.mark.nightly
@@ -80,6 +80,21 @@ def test_an_exact_gp_learns_small_noise():
     mean, deviation = SparseGPRegressor(random_state=0).fit(X, y).predict(new, return_std=True)
     np.testing.assert_allclose(mean, np.sin(2 * new[:, 0]), atol=0.03)
     np.testing.assert_allclose(deviation, 0.02, rtol=0.3)
+
+
+def test_intervals_and_samples_of_a_mixture_agree():
+    options = {"num_components": 6, "num_draws": 4}  # two have transformed outputs
+    X, y = smooth()
+    mixture = SparseGPRegressor(method_options=options, random_state=0).fit(X, np.exp(y))
+    assert mixture.method_ == "mixture"
+    new = smooth(5, seed=1)[0]
+    samples = mixture.sample_y(new, 20_000, random_state=0)
+    for coverage in (0.5, 0.9):
+        low, high = mixture.predict_interval(new, coverage=coverage).T
+        inside = (samples > low[:, None]) & (samples < high[:, None])
+        np.testing.assert_allclose(inside.mean(axis=1), coverage, atol=0.015)
+    mean, deviation = mixture.predict(new, return_std=True)
+    np.testing.assert_allclose(samples.mean(axis=1), mean, atol=5 * deviation.max() / 20_000**0.5)
 
 
 def test_intervals_and_samples_agree_with_the_moments(exact):

@@ -132,18 +132,18 @@ def test_predictions_are_as_good_as_the_means_of_the_cells(method):
     np.testing.assert_allclose((high - low) / (2 * 1.96), NOISE, rtol=0.15)
 
 
-def test_kernels_of_few_places_are_compared_by_their_posterior_density():
+def test_kernels_of_few_places_are_compared_by_their_evidence():
     """The nearest rows of a held-out row were copies of it: chance chose among the kernels."""
     dataset = dataset_of(*levels())
     starts = InitialHyperparameters(dataset)
     config = recipe_of("gpnn")
-    kernel, noise, _, log_posterior = starts.find(config)
+    kernel, noise, _, log_evidence = starts.find(config)
     assert isinstance(kernel, gpflow.kernels.SquaredExponential)
     assert starts.improve(config, np.inf).kernel is kernel
     for name in ("matern12", "matern32", "matern52"):
         other = starts.find(dataclasses.replace(config, kernel=name))
-        assert other.log_posterior < log_posterior
+        assert other.log_evidence < log_evidence
     X, Y = dataset.train
     exact = gpflow.models.GPR((X, Y), kernel, noise_variance=noise)
-    assert abs(log_posterior - exact.log_marginal_likelihood()) < 10.0  # densities of the priors
+    assert abs(log_evidence - exact.log_marginal_likelihood()) < 10.0  # volume of the posterior
     np.testing.assert_allclose(noise, np.var(Y - exact.predict_f(X)[0]), rtol=0.1)

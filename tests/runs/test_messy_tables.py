@@ -35,7 +35,7 @@ def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
     code, out, err = run("fit", "--data", "my.csv", "--target", "y", "--no-plot", "--output", "run")
     assert code == 0, err
     record = last_json(out)
-    assert record["choice"]["method"] == "exact"
+    assert record["choice"]["method"] == "mixture"
     code, out, err = run("predict", "--model", "run", "--data", "new.csv")
     assert code == 0, err
     predicted = pd.read_csv(io.StringIO(out))

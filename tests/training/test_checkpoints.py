@@ -101,7 +101,7 @@ def run_of(name):
         return solvegp, data(), OPTIMIZERS[name]
     if name == "softmax":
         return softmax, classes(), options
-    if name in battery.REGRESSIONS:
+    if name in HELD:
         return lambda: battery.perturb(battery.REGRESSIONS[name].build()), None, options
     natural = MODELS[name](gs)[1]
     if isinstance(MODELS[name](gs)[0], gs.models.SWSGP | gs.models.QSGP):

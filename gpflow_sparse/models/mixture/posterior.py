@@ -162,13 +162,14 @@ class MixturePosterior(SparsePosterior):
         low, high = tf.reduce_min(tf.stack(lows), axis=0), tf.reduce_max(tf.stack(highs), axis=0)
 
         wanted = tf.reshape(tf.constant(levels, X.dtype), [-1, 1, 1])  # [L, 1, 1]
-        found = tfp.math.find_root_chandrupatla(
-            lambda Y: tf.add_n([part.distribution(Y) for part in parts]) - wanted,
-            low=low + tf.zeros_like(wanted),
-            high=high + tf.zeros_like(wanted),
-            max_iterations=_MOST,
-        )
-        return found.estimated_root
+
+        def excess(t: tf.Tensor) -> tf.Tensor:
+            return tf.add_n([part.distribution(tf.sinh(t)) for part in parts]) - wanted
+
+        # the ends may be e^12 deviations apart, since a transform may be a logarithm
+        ends = (tf.asinh(end) + tf.zeros_like(wanted) for end in (low, high))
+        found = tfp.math.find_root_chandrupatla(excess, *ends, max_iterations=_MOST)
+        return tf.sinh(found.estimated_root)
 
     def samples(
         self,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 import gpflow_sparse as gs
-from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import EXACT_SUBSET, shuffled
@@ -67,6 +66,8 @@ class SiteVGP(Recipe):
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         """Hyperparameters of at most 1,000 rows, then q of all."""
+        from gpflow_sparse.inference.calibration import has_classes
+
         begin = time.perf_counter()
         seconds = None if math.isinf(until) else _FRACTION * max(0.0, until - begin)
         X, Y = rows
