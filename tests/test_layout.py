@@ -1,6 +1,7 @@
 """Rules of the layout, read from the source: imports go downward, files stay short, no utils."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ def folder(module):
     return module.split(".")[1] if "." in module else "__init__"
 
 
+@functools.cache
 def read_package(package=PACKAGE):
     paths = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
     return {

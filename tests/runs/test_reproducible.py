@@ -1,4 +1,9 @@
-"""The same command gives the same bits, and so does one that is killed and resumed."""
+"""
+The same command gives the same bits, and so does one that is killed and resumed.
+
+In the default tier the bits of `fit` are compared, in tests/training/test_checkpoints.py and
+test_seeds.py, and those of a command in tests/recipes/test_solving.py.
+"""
 
 import numpy as np
 import pytest
@@ -10,6 +15,8 @@ from gpflow_sparse.cli import main
 from gpflow_sparse.recipes.registry import RECIPES
 from tests.command_line import read_by
 from tests.training.test_checkpoints import KilledError, killer
+
+pytestmark = pytest.mark.nightly
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "9", "--batch-size", "16"]
 SMALL += ["--num-subset", "40", "--num-basis", "30", "--basis-batch-size", "4", "--no-baseline"]
@@ -25,9 +32,6 @@ COMMANDS = {
 }
 # their files are those of rounds, of blocks (test_solving.py), or none
 WITHOUT_STEPS = [name for name, recipe in RECIPES.items() if not recipe.by_minibatches]
-# Bits of resumed runs of `fit` are compared in tests/training/test_checkpoints.py, its draws in
-# test_seeds.py; the default tier has one command, of a method without steps.
-METHODS = [pytest.param(m, marks=[] if m == "gpnn" else [pytest.mark.nightly]) for m in RECIPES]
 
 
 @pytest.fixture
@@ -69,7 +73,7 @@ def killed(step):
     return fit_until
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECIPES)
 def test_two_equal_commands_and_a_resumed_one_give_the_same_bits(method, table, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(training, "fit", killed(None))
