@@ -283,6 +283,22 @@ def test_a_transform_of_power_one_changes_nothing():
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
+def test_the_evidence_of_transformed_outputs_has_the_jacobian():
+    X, Y = rows()
+    model = GPMixture((X, Y), [scaled()], transforms=["yeo-johnson"], num_draws=4)
+    transform = model.components[0].transform
+    values = [float(v[0]) for v in (transform.power, transform.center, transform.scale)]
+    z, log_slope = oracle.yeo_johnson(Y[:, 0], *values)
+    assert abs(log_slope.sum()) > 1.0
+    expected = oracle.log_marginal(oracle.matern32(X, X, 1.0, 1.0), z, 0.1) + log_slope.sum()
+    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
+    plain = GPMixture((X, z[:, None]), [scaled()], num_draws=4).integrate().describe()[0]
+    found = model.integrate().describe()[0]
+    for name in ("log_evidence", "laplace_evidence"):
+        difference = getattr(found, name) - getattr(plain, name)
+        np.testing.assert_allclose(difference, log_slope.sum(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("power", [0.0, 0.3])
 def test_shares_are_prior_shares_times_a_power_of_the_evidence(power):
     kernels = [scaled(), scaled(2.0), scaled(0.5, 5.0)]
