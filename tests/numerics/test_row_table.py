@@ -44,6 +44,14 @@ def test_rows_of_one_hash_are_told_apart(rng, monkeypatch):
     np.testing.assert_array_equal(found[:50, 0], np.arange(50))
 
 
+def test_the_memory_of_a_row_is_that_of_full_arrays(rng):
+    """Of one row more than a power of two, where the hash table is the largest."""
+    table = RowTable(3, 5, 2049)
+    table.add(rng.normal(size=(2049, 3)), np.zeros((2049, 5), np.int32))
+    held = sum(part.nbytes for part in (table._rows, table._results, table._table))
+    assert 0.99 < held / (2049 * RowTable.bytes_per_row(3, 5)) <= 1.0
+
+
 @pytest.mark.parametrize("collide", [False, True])
 def test_groups_of_equal_rows_are_those_of_a_dictionary(rng, monkeypatch, collide):
     if collide:

@@ -1,5 +1,7 @@
 """Cached, fused, batched and compiled predictions of the SOLVE-GP posterior agree."""
 
+import itertools
+
 import gpflow
 import numpy as np
 import pytest
@@ -43,6 +45,23 @@ def with_q(rng, sizes=(6, 4), *, whiten=True, mean_function=None, q_sqrt="full",
 
 def inputs(rng, *lead):
     return rng.normal(size=(*lead, 5, 2))
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_cached_predictions_equal_fused_ones(rng, whiten):
+    """Among the rows an inducing input; of one output, whose cache is rotated, and of two."""
+    for outputs, flags in itertools.product((1, 2), FLAGS):
+        slope = gpflow.functions.Linear(
+            np.array([[1.5, 0.5], [-0.5, 0.1]])[:, :outputs], np.full(outputs, 0.3)
+        )
+        made = posterior(rng, whiten=whiten, mean_function=slope, P=outputs)
+        X = np.concatenate([inputs(rng), made.X_data.sets[0].Z.numpy()[:1]])
+        expected = made.fused_predict_f(X, *flags)
+        for cache in (PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE):
+            made.update_cache(cache)
+            for a, b in zip(made.predict_f(X, *flags), expected, strict=True):
+                assert a.shape == b.shape
+                np.testing.assert_allclose(a, b, atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("full_cov", "full_output_cov"), FLAGS)
