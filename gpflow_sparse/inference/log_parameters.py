@@ -1,6 +1,6 @@
 """Hyperparameters as one vector of logarithms, with the prior density of that vector."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -36,7 +36,7 @@ class LogParameters:
         """p, the number of entries."""
         return int(self._ends[-1])
 
-    def by_unconstrained(self) -> list[Array]:
+    def _by_unconstrained(self) -> list[Array]:
         """
         Derivatives of the unconstrained values of each parameter by its entries in the vector, at
         the present values; for transforms that act on each value by itself.
@@ -85,8 +85,22 @@ class LogParameters:
         The gradient ``[p]`` by the vector at the present values, from gradients by the
         unconstrained variables.
         """
-        pairs = zip(gradients, self.by_unconstrained(), strict=True)
-        return np.concatenate([np.ravel(tf.convert_to_tensor(g) * slope) for g, slope in pairs])
+        pairs = zip(gradients, self._by_unconstrained(), strict=True)
+        parts = [np.ravel(tf.convert_to_tensor(g) * slope) for g, slope in pairs]
+        return np.concatenate(parts).astype(np.float64)
+
+    def differentiate(
+        self, function: Callable[[], tf.Tensor], vector: Array
+    ) -> tuple[float, Array]:
+        """
+        The value of a function of the parameters at a vector, which is assigned, and its gradient
+        by the vector.
+        """
+        self.assign(vector)
+        with tf.GradientTape() as tape:
+            value = function()
+        variables = [parameter.unconstrained_variable for parameter in self.parameters]
+        return float(value), self.gradient(tape.gradient(value, variables))
 
     def log_prior(self, vector: Array) -> tuple[float, Array]:
         """

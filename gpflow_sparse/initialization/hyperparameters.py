@@ -293,15 +293,10 @@ def _log_evidence(fitted: _ExactGPs) -> float:
     vector = LogParameters(fitted.trainable_parameters)
     variables = [parameter.unconstrained_variable for parameter in vector.parameters]
     loss, mode = with_gradients(fitted.training_loss, variables), vector.get()
-
-    def density(at: Array) -> tuple[float, Array]:
-        vector.assign(at)
-        with tf.GradientTape() as tape:
-            value = -loss()
-        return float(value), vector.gradient(tape.gradient(value, variables))
-
     try:
-        found = laplace(density, vector.log_prior, mode).log_evidence
+        found = laplace(
+            lambda at: vector.differentiate(lambda: -loss(), at), vector.log_prior, mode
+        ).log_evidence
     except _FAILURES:
         found = -np.inf
     vector.assign(mode)

@@ -18,7 +18,7 @@ from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference import residual_bounds
-from gpflow_sparse.inference.calibration import Calibration, log_density, observations
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.training_data import variable_or
 from gpflow_sparse.numerics import tracing
@@ -195,7 +195,7 @@ class SparseGPModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         require_marginals("predict_y", full_cov, full_output_cov)
-        return observations(self.calibration, self.likelihood, Xnew, self.predict_f(Xnew))
+        return self.posterior(None).predict_y(Xnew, self.likelihood)  # type: ignore[no-any-return]
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -206,8 +206,13 @@ class SparseGPModel(GPModel):
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         require_marginals("predict_log_density", full_cov, full_output_cov)
-        X, Y = data
-        return log_density(self.calibration, self.likelihood, X, self.predict_f(X), Y)
+        return self.posterior(None).predict_log_density(data, self.likelihood)  # type: ignore[no-any-return]
+
+    def require_one_gaussian(self) -> None:
+        """
+        Refuse calibration by factors; for models whose predictions of a row are not one Gaussian,
+        nor averages over draws that calibration knows.
+        """
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""

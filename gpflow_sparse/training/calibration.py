@@ -82,7 +82,8 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
         the two factors found on the same rows.
     :return: ``model.calibration``.
     :raises ValueError: for fewer rows, predictions that are not finite, likelihoods without
-        intervals if ``conformal``, and GPflow models whose kernel has no variance to multiply.
+        intervals if ``conformal``, GPflow models whose kernel has no variance to multiply, and
+        mixtures of exact Gaussian processes.
     """
     if not isinstance(model, SparseGPModel | GPR | SVGP):
         raise ValueError(
@@ -141,6 +142,7 @@ def calibration_improvement(model: GPModel, data: tuple[Any, Any]) -> float:
 
 def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     if isinstance(model, SparseGPModel):
+        model.require_one_gaussian()
         return model._require_data(data)
     latents = model.num_latent_gps
     return checks.require_data(data, likelihood=model.likelihood, num_latent_gps=latents)

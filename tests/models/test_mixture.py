@@ -271,6 +271,55 @@ def test_functions_drawn_have_the_moments_of_the_mixture(integrated):
     np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.15 * covariance.max())
 
 
+def test_rows_in_batches_are_predicted_as_rows(integrated):
+    X = rows(6, seed=2)[0]
+    batches = X.reshape(2, 3, D)
+    for one, other in zip(integrated.predict_y(batches), integrated.predict_y(X), strict=True):
+        np.testing.assert_allclose(one, np.reshape(other, (2, 3, 1)), rtol=1e-12)
+    found = integrated.predict_quantiles(batches, [0.2, 0.7])
+    expected = np.reshape(integrated.predict_quantiles(X, [0.2, 0.7]), (2, 2, 3, 1))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert integrated.predict_f_samples(batches, 5).shape == (2, 5, 3, 1)
+    assert integrated.predict_f_samples(batches).shape == (2, 3, 1)
+
+
+def test_diagnostics_are_of_the_distribution_that_is_predicted(integrated):
+    X, Y = rows(40, seed=3)
+    below = integrated.predict_distribution((X, Y)).numpy()
+    found = gs.diagnostics(integrated, (X, Y))["calibration"]
+    np.testing.assert_allclose(found["pit_mean"], below.mean(), rtol=1e-9)
+    for entry in found["coverage"]:
+        covered = np.mean(np.abs(below - 0.5) <= 0.5 * entry["nominal"])
+        assert entry["observed"] == pytest.approx(covered)
+
+
+def test_few_effective_draws_have_advice(integrated):
+    summary = integrated.describe()[0]
+    assert summary._replace(effective_number=7.0).advice == ""
+    assert "Take more draws" in summary._replace(effective_number=2.0).advice
+
+
+def test_a_mixture_has_no_factors_to_calibrate(integrated):
+    with pytest.raises(ValueError, match="one Gaussian for every row"):
+        gs.calibrate(integrated, rows(120, seed=4))
+    alone = GPMixture(rows(), [scaled()])
+    assert gs.calibrate(alone, rows(120, seed=4)).num_rows == 120
+
+
+def test_float32_gives_the_predictions_of_float64():
+    X, Y = rows()
+    expected = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4).integrate()
+    gpflow.config.set_default_float(np.float32)
+    try:
+        single = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4)
+        found = single.integrate().predict_y(NEW[0])
+    finally:
+        gpflow.config.set_default_float(np.float64)
+    assert found[0].dtype == tf.float32
+    np.testing.assert_allclose(found[0], expected.predict_y(NEW[0])[0], atol=0.05)
+    np.testing.assert_allclose(found[1], expected.predict_y(NEW[0])[1], rtol=0.2)
+
+
 def test_a_transform_of_power_one_changes_nothing():
     identity = YeoJohnson(np.ones(1), np.zeros(1), np.ones(1))
     model = GPMixture(rows(), tables(True))
@@ -344,8 +393,11 @@ def test_unusable_arguments_are_refused():
             GPMixture(rows(), **arguments)
     with pytest.raises(ValueError, match="must have a prior"):
         GPMixture(rows(), [gpflow.kernels.Matern32()]).integrate()
-    with pytest.raises(ValueError, match="levels must be"):
-        GPMixture(rows(), [kernel]).predict_quantiles(NEW[0], [0.0])
+    for predictor in (GPMixture(rows(), [kernel]), GPMixture(rows(), [kernel]).posterior()):
+        with pytest.raises(ValueError, match="levels must be"):
+            predictor.predict_quantiles(NEW[0], [0.0])
+    with pytest.raises(ValueError, match="integrate must be called outside"):
+        tf.function(GPMixture(rows(), [kernel]).integrate)()
     with pytest.raises(ValueError, match="base must be"):
         MainEffects(gpflow.kernels.Linear())
     with pytest.raises(ValueError, match="profile must be"):

@@ -103,6 +103,8 @@ def test_intervals_of_every_probability_are_calibrated():
     model = make()
     gs.calibrate(model, shaped_rows())
     X, Y = shaped_rows(4000, seed=1)
+    for entry in gs.diagnostics(model, (X[:1000], Y[:1000]))["calibration"]["coverage"]:
+        assert entry["observed"] == pytest.approx(entry["nominal"], abs=0.05)
     cached = CachedModel(model)
     below = cached.predict_distribution((tf.constant(X), tf.constant(Y))).numpy()
     levels = np.linspace(0.05, 0.95, 19)

@@ -194,7 +194,8 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "*pooled* over all test rows. *auto* is the automatic choice with a minute, a mixture of "
         "exact GPs; *exact* is what it was before, one exact GP. *scikit-learn GP* has a Matern "
         "5/2 kernel by maximum likelihood. Trees have the variance of their cross-validated "
-        "residuals; LightGBM and CatBoost stop early on a tenth of the rows. Ranks are of NLPD, "
+        "residuals; LightGBM and CatBoost, where they are rows, stop early on a tenth of the rows. "
+        "Ranks are of NLPD, "
         "over the means of the sets. Seconds are CPU seconds of fit and scores on one core. A "
         "difference is followed by its standard error over splits.",
         "",

@@ -14,7 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.models.base import VariationalModel, require_marginals
+from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.deep.layer_posterior import SAMPLING, SHARED_DRAWS
 from gpflow_sparse.models.deep.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.deep.posterior import DeepPosterior
@@ -137,29 +137,6 @@ class DeepGP(VariationalModel):
 
     def _make_posterior(self, **options: Any) -> DeepPosterior:
         return self._posterior(self.sampling, options["precompute_cache"])
-
-    @public_method("the prediction", prediction=True)
-    def predict_y(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance of new observations at ``Xnew [..., N, D]``, noise included.
-
-        Class probabilities are averaged over draws of the hidden layers.
-        """
-        require_marginals("predict_y", full_cov, full_output_cov)
-        return self.posterior(None).predict_y(Xnew, self.likelihood)
-
-    @public_method("the log density", prediction=True)
-    def predict_log_density(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """The logarithm of the mean density ``[N]`` over draws of the hidden layers, in nats."""
-        require_marginals("predict_log_density", full_cov, full_output_cov)
-        return self.posterior(None).predict_log_density(data, self.likelihood)
 
     @public_method("the elbo")
     def elbo(

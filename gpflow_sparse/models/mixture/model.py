@@ -13,7 +13,6 @@ from scipy.special import logsumexp
 
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.tables import log_normal, noise_parameter
-from gpflow_sparse.models.base import require_marginals
 from gpflow_sparse.models.mixture.component import Component
 from gpflow_sparse.models.mixture.posterior import MixturePosterior
 from gpflow_sparse.models.mixture.transform import YeoJohnson
@@ -24,6 +23,8 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of the factors of all draws together: 512 MiB of float64.
 _MAX_ENTRIES = 2**26
+# Effective number of draws below which there is advice.
+_FEW = 5.0
 # Components with a smaller share are left out of predictions.
 _NEGLIGIBLE = 1e-3
 TRANSFORMS = ("none", "yeo-johnson")
@@ -49,6 +50,16 @@ class ComponentSummary(NamedTuple):
     parameters: dict[str, np.ndarray]
     """Hyperparameters at their mode, by their paths in the kernel, and the noise variance."""
 
+    @property
+    def advice(self) -> str:
+        """What to do where few draws carry most of the weight; empty where there are enough."""
+        if self.num_draws == 1 or self.effective_number >= _FEW:
+            return ""
+        return (
+            f"{self.effective_number:.1f} of the draws of {self.kernel} carry most of the weight: "
+            "their Gaussian approximation is poor. Take more draws, or fix some hyperparameters."
+        )
+
 
 class GPMixture(RegressionModel):
     """
@@ -62,9 +73,10 @@ class GPMixture(RegressionModel):
     ignores.
 
     The share of a component is proportional to its prior share times ``evidence^evidence_power``.
-    The power 1 of Bayes' rule is too certain where no kernel is right: on small tables equal shares
-    predict better. A power of 0.1 leaves shares nearly equal among kernels whose log evidences
-    differ by some nats, and leaves out a kernel that is worse by a hundred.
+    Bayes' rule has the power 1, which takes every kernel but the true one for wrong, and soon all
+    but one. A power of 0.1 leaves shares nearly equal among kernels whose log evidences differ by
+    some nats, and leaves out a kernel that is worse by a hundred. On small tables powers from 0.02
+    to 1 lowered the NLPD by 0.09 to 0.12 from that of equal shares.
 
     Before :meth:`integrate` every component has one draw, the present values of its parameters; a
     mixture of one kernel is then ``gpflow.models.GPR``. Training by an optimizer moves these
@@ -149,6 +161,8 @@ class GPMixture(RegressionModel):
         :raises ValueError: for a trainable parameter without a prior, data on which the density of
             the hyperparameters is not finite, and inside ``tf.function``.
         """
+        if not tf.executing_eagerly():
+            raise ValueError("integrate must be called outside of tf.function.")
         component_checks.validate_components(self)
         self._require_priors()
         begin = time.perf_counter()
@@ -188,6 +202,16 @@ class GPMixture(RegressionModel):
         self.kernel, self.likelihood.variance = first.kernel, first.noise_variance
         self.prior_shares = prior[kept] / prior[kept].sum()
         self.shares = shares[kept] / shares[kept].sum()
+
+    def require_one_gaussian(self) -> None:
+        """:raises ValueError: where predictions are mixtures, which no factors calibrate."""
+        alone = len(self.components) == 1 and self.components[0].transform is None
+        draws = self.components[0].draws
+        if not alone or (draws is not None and len(draws) > 1):
+            raise ValueError(
+                "model must predict one Gaussian for every row to be calibrated, but a GPMixture "
+                "averages several; its intervals include what is not known of its hyperparameters."
+            )
 
     def describe(self) -> list[ComponentSummary]:
         """The components, with the evidence and the quality of their draws."""
@@ -236,45 +260,40 @@ class GPMixture(RegressionModel):
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """
-        Draws of f at ``Xnew [N, D]``, each from one draw of the hyperparameters of one component.
+        Draws of f at ``Xnew [..., N, D]``, each given one draw of the hyperparameters.
 
         :param num_samples: S; None for one draw without the leading axis.
-        :param full_cov: draws that are joint over inputs; time O(N^3) for each.
-        :return: ``[S, N, P]``, or ``[N, P]``.
+        :param full_cov: draws that are joint over all inputs; time O(N^3) for each.
+        :return: ``[..., S, N, P]``, or ``[..., N, P]``.
         """
         if full_output_cov:
             raise ValueError("full_output_cov must be False: outputs are independent given f.")
-        found = self.posterior(None).samples(None, Xnew, num_samples or 1, full_cov=full_cov)
-        return found if num_samples is not None else found[0]
-
-    @public_method("the prediction", prediction=True)
-    def predict_y(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of new observations at ``Xnew [N, D]``, noise included."""
-        require_marginals("predict_y", full_cov, full_output_cov)
-        return self.posterior(None).moments(None, Xnew, with_noise=True)
-
-    @public_method("the log density", prediction=True)
-    def predict_log_density(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
-        require_marginals("predict_log_density", full_cov, full_output_cov)
-        return self.posterior(None).log_density(None, *data)
+        rows = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+        drawn = self.posterior(None).samples(None, rows, num_samples or 1, full_cov=full_cov)
+        shape = tf.concat([tf.shape(drawn)[:1], tf.shape(Xnew)[:-1], tf.shape(drawn)[2:]], axis=0)
+        drawn = tf.reshape(drawn, shape)  # [S, ..., N, P]
+        if num_samples is None:
+            return drawn[0]
+        rank = len(Xnew.shape)
+        return tf.transpose(drawn, [*range(1, rank - 1), 0, rank - 1, rank])
 
     @public_method("the quantiles", prediction=True)
     def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """
-        Quantiles of new observations at ``Xnew [N, D]``.
+        Quantiles of new observations at ``Xnew [..., N, D]``.
 
         :param levels: probabilities ``[L]`` between 0 and 1.
-        :return: ``[L, N, P]``.
+        :return: ``[L, ..., N, P]``.
         """
-        return self.posterior(None).quantiles(None, Xnew, _require_levels(levels))
+        return self.posterior(None).predict_quantiles(Xnew, levels)
+
+    @public_method("the distribution function", prediction=True)
+    def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        The probability of a new observation at ``X [N, D]`` below ``Y [N, P]``: the probability
+        integral transform, ``[N, P]``.
+        """
+        return self.posterior(None).predict_distribution(data)
 
     def _log_likelihoods(self) -> list[tf.Tensor]:
         X, Y = self.data
@@ -388,11 +407,3 @@ def _require_power(value: Any) -> float:
     if not (checks.is_number(value) and 0.0 <= value <= 1.0):
         raise ValueError(f"evidence_power must be from 0 to 1, got {value!r}.")
     return float(value)
-
-
-def _require_levels(levels: Any) -> list[float]:
-    """:raises ValueError: for probabilities that are not between 0 and 1."""
-    given = np.atleast_1d(checks.as_array(levels, "levels", tf.float64))
-    if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
-        raise ValueError(f"levels must be probabilities between 0 and 1, got {levels!r}.")
-    return [float(level) for level in given]

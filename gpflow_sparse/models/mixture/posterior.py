@@ -18,8 +18,15 @@ from gpflow_sparse.models.mixture.component import Component, States
 from gpflow_sparse.models.mixture.paths import ComponentPaths, MixturePaths
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.base import (
+    Cache,
+    MeanAndVariance,
+    SparsePosterior,
+    by_batches,
+    by_rows,
+)
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Sampler
+from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
 # Largest number of steps of the search for a quantile, and standard deviations from the outermost
@@ -119,16 +126,21 @@ class MixturePosterior(SparsePosterior):
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
-        return self.log_density(self.cache, *data)
+        X, Y = data
+        parts = [part.log_density(Y) for part in self.gaussians(self.cache, X)]
+        return tf.reduce_logsumexp(tf.concat(parts, axis=0), axis=0)
 
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
-        return self.moments(self.cache, Xnew, with_noise=True)
+        return by_rows(lambda X: self.moments(self.cache, X, with_noise=True), Xnew)
 
     @public_method("the quantiles", prediction=True)
     def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
-        """Quantiles of new observations ``[L, n, P]`` at probabilities ``[L]``."""
-        return self.quantiles(self.cache, Xnew, levels)
+        """Quantiles of new observations ``[L, ..., N, P]`` at probabilities ``[L]``."""
+        levels = _require_levels(levels)
+        found = self.quantiles(self.cache, tf.reshape(Xnew, [-1, Xnew.shape[-1]]), levels)
+        shape = tf.concat([[len(levels)], tf.shape(Xnew)[:-1], tf.shape(found)[2:]], axis=0)
+        return tf.reshape(found, shape)
 
     @public_method(prediction=True)
     def sample_y(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
@@ -149,11 +161,6 @@ class MixturePosterior(SparsePosterior):
         means, variances = (tf.concat(side, axis=0) for side in zip(*found, strict=True))
         mean = tf.reduce_sum(weights * means, axis=0)
         return mean, tf.reduce_sum(weights * (variances + tf.square(means - mean)), axis=0)
-
-    def log_density(self, cache: Cache | None, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        """Log density of each row of outputs ``[n]``."""
-        parts = [part.log_density(Y) for part in self.gaussians(cache, X)]
-        return tf.reduce_logsumexp(tf.concat(parts, axis=0), axis=0)
 
     def quantiles(self, cache: Cache | None, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """Quantiles of new observations ``[L, n, P]``, by Chandrupatla's method."""
@@ -207,7 +214,7 @@ class MixturePosterior(SparsePosterior):
     ) -> tf.Tensor:
         """One draw for each state of a component ``[S, n, P]``."""
         mean, cov = self._by_draw(number, states, X, joint=full_cov)
-        shape, factor = tf.shape(mean), self.variance_factor**0.5
+        shape, factor = tf.shape(mean), self._factor**0.5
         standard = tf.random.normal(shape, dtype=mean.dtype)
         if full_cov:
             amount = linalg.jitter(tf.linalg.diag_part(cov))
@@ -223,13 +230,12 @@ class MixturePosterior(SparsePosterior):
 
     def gaussians(self, cache: Cache | None, X: tf.Tensor) -> Iterator[Gaussians]:
         """Predictions of f by the draws of each component, prior mean included."""
-        factor = self.variance_factor
         for number, states in enumerate(self._states(cache)):
             mean, var = self._by_draw(number, states, X, joint=False)
             yield Gaussians(
                 states.log_weights + tf.cast(self._log_shares[number], mean.dtype),
                 mean,
-                factor * var[..., None] + tf.zeros_like(mean),
+                self._factor * var[..., None] + tf.zeros_like(mean),
                 self._noise_factor * states.noise[:, None, None],
                 self.components[number].transform,
             )
@@ -268,6 +274,11 @@ class MixturePosterior(SparsePosterior):
         return ComponentPaths(kernel, given, states.L[draw], component.transform, mean, sampler)
 
     @property
+    def _factor(self) -> float:
+        """The calibration's factor of the variance of each draw."""
+        return super().variance_factor
+
+    @property
     def _noise_factor(self) -> float:
         return 1.0 if self.calibration is None else self.calibration.noise
 
@@ -286,7 +297,7 @@ class MixturePosterior(SparsePosterior):
             means, covs = self._by_draw(number, states, X, joint=True)
             transform = self.components[number].transform
             for weight, mean, cov in zip(*map(tf.unstack, (weights, means, covs)), strict=True):
-                total += weight * _about(center, mean, self.variance_factor * cov, transform)
+                total += weight * _about(center, mean, self._factor * cov, transform)
         return center, total
 
     def _by_draw(
@@ -318,15 +329,10 @@ class MixturePosterior(SparsePosterior):
     def _add_mean_function(self, Xnew: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         return mean  # each component has added it in its own units
 
-    def predict(
-        self,
-        cache: Cache | None,
-        X: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> MeanAndVariance:
-        # variances of draws are calibrated before the variance of their means is added
-        return self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
+    @property
+    def variance_factor(self) -> float:
+        """1: variances of draws are calibrated before the variance of their means is added."""
+        return 1.0
 
     def _states(self, cache: Cache | None) -> Iterator[States]:
         """Draws with their factorizations, of each component."""
@@ -381,3 +387,11 @@ def _groups(states: States, X: tf.Tensor) -> list[slice]:
         return [slice(None)]
     size = max(1, _GROUP_ENTRIES // ((X.shape[0] or _UNKNOWN_ROWS) * num_rows))
     return [slice(i, min(i + size, num_draws)) for i in range(0, num_draws, size)]
+
+
+def _require_levels(levels: Any) -> list[float]:
+    """:raises ValueError: for probabilities that are not between 0 and 1."""
+    given = np.atleast_1d(checks.as_array(levels, "levels", tf.float64))
+    if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
+        raise ValueError(f"levels must be probabilities between 0 and 1, got {levels!r}.")
+    return [float(level) for level in given]

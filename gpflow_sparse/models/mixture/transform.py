@@ -28,6 +28,7 @@ class YeoJohnson(tf.Module):
     @classmethod
     def fit(cls, Y: np.ndarray) -> "YeoJohnson":
         """Powers of the largest likelihood of a Gaussian for outputs ``[N, P]``."""
+        Y = np.asarray(Y, np.float64)
         power = np.array([yeo_johnson.best_power(y) for y in Y.T])
         Z = yeo_johnson.forward(tf.constant(Y), tf.constant(power)).numpy()
         deviation = Z.std(axis=0)

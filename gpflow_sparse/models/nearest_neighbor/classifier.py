@@ -12,13 +12,18 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.dirichlet import dirichlet_observations
 from gpflow_sparse.inference.laplace import find_mode
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.inference.nearest_rows import nearest_sites_moments
 from gpflow_sparse.likelihoods import Softmax
-from gpflow_sparse.models.base import SparseGPModel, compiled
+from gpflow_sparse.models.base import SparseGPModel
+from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
+    loss_closure,
+    neighbors_among,
+    no_elbo,
+    objective_rows,
+)
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.numerics.row_table import group_rows
@@ -89,18 +94,13 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         found = group_rows(X.numpy())
         self.of_row = tf.constant(found.of_row, tf.int32)
         places = tf.gather(X, found.first) if found.any_repeats else X
-        count = checks.require_count(num_neighbors, "num_neighbors")
-        self.neighbors = NeighborInducingPoints(places, min(count, len(places)))
-        self.neighbors.Z = places  # not a second copy of the rows
+        self.neighbors = neighbors_among(places, num_neighbors)
         self.num_objective_rows = num_objective_rows
         self._require_parts(self.input_dim)
 
     def elbo(self) -> tf.Tensor:
         """:raises ValueError: always, as there is no lower bound on the evidence."""
-        raise ValueError(
-            "NearestNeighborClassifier has no elbo: the neighbors of every row have a posterior of "
-            "their own. Its objective is leave_one_out_log_density()."
-        )
+        raise no_elbo(self)
 
     @public_method("the objective")
     def leave_one_out_log_density(self) -> tf.Tensor:
@@ -124,11 +124,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
 
         :param compile: wrap the loss in ``tf.function``.
         """
-        checks.require_flag(compile, "compile")
-        component_checks.validate_components(self)
-        with component_checks.explain_failures(self):
-            parts = self.left_out()
-        return compiled(lambda: -self.objective(parts) - self.log_prior_density(), compile)
+        return loss_closure(self, self.left_out, self.objective, compile)
 
     def fit_hyperparameters(self, *, seconds: float | None = None) -> float:
         """
@@ -189,10 +185,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
     def left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of the objective ``[n]``, and places near each, its own among them."""
         X, Z = self.data[0], self.neighbors.Z
-        if X.shape[0] < 2:
-            raise ValueError("data must have at least 2 rows to leave one out, got 1.")
-        order = np.random.default_rng(0).permutation(X.shape[0])
-        rows = tf.constant(np.sort(order[: self.num_objective_rows]), tf.int32)
+        rows = objective_rows(int(X.shape[0]), self.num_objective_rows)
         count = min(int(self.neighbors.num_neighbors) + 1, int(Z.shape[0]))
         return rows, self.neighbors.closest(tf.gather(X, rows), self.kernel, count)
 
@@ -260,17 +253,11 @@ class _LogDensity:
         self._evaluate = tracing.with_gradients(
             lambda: tf.cast(scale, model.dtype) * model.objective(parts), variables
         )
-        self._variables = variables
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         self._calls += 1
         if self._calls > 1 and time.perf_counter() > self._end:
             return math.nan, vector
-        self._parameters.assign(vector)
-        with tf.GradientTape() as tape:
-            value = self._evaluate()
-        slopes = tape.gradient(value, self._variables)
-        factors = self._parameters.by_unconstrained()
-        parts = [np.ravel(f * s) for f, s in zip(factors, slopes, strict=True)]
+        value, gradient = self._parameters.differentiate(self._evaluate, vector)
         log_prior, slope = self._parameters.log_prior(vector)
-        return float(value) + log_prior, np.concatenate(parts).astype(np.float64) + slope
+        return value + log_prior, gradient + slope

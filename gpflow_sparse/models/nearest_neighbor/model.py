@@ -8,9 +8,13 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
-from gpflow_sparse.models.base import compiled
+from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
+    loss_closure,
+    neighbors_among,
+    no_elbo,
+    objective_rows,
+)
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.models.training_data import columns
@@ -81,22 +85,18 @@ class NearestNeighborGP(RegressionModel):
                 "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
                 "make a new model where rows change."
             )
-        count, places = checks.require_count(num_neighbors, "num_neighbors"), self.data[0]
+        places = self.data[0]
         found = group_rows(places.numpy())
         if found.any_repeats:
             self.groups = places, tf.constant(found.of_row, tf.int32)
             places = tf.gather(places, found.first)
-        self.neighbors = NeighborInducingPoints(places, min(count, len(places)))
-        self.neighbors.Z = places  # not a second copy of the rows
+        self.neighbors = neighbors_among(places, num_neighbors)
         self.num_objective_rows = num_objective_rows
         self._require_parts(self.input_dim)
 
     def elbo(self) -> tf.Tensor:
         """:raises ValueError: always, as there is no lower bound on the evidence."""
-        raise ValueError(
-            "NearestNeighborGP has no elbo: the neighbors of every row have a posterior of their "
-            "own. Its objective is leave_one_out_log_density()."
-        )
+        raise no_elbo(self)
 
     @public_method("the objective")
     def leave_one_out_log_density(self) -> tf.Tensor:
@@ -127,11 +127,7 @@ class NearestNeighborGP(RegressionModel):
 
         :param compile: wrap the loss in ``tf.function``.
         """
-        checks.require_flag(compile, "compile")
-        component_checks.validate_components(self)
-        with component_checks.explain_failures(self):
-            parts = self._left_out()
-        return compiled(lambda: -self._objective(parts) - self.log_prior_density(), compile)
+        return loss_closure(self, self._left_out, self._objective, compile)
 
     def _make_posterior(self, **options: Any) -> SitePosterior:
         return SitePosterior(self.kernel, self.neighbors, self._sites, **options)
@@ -142,11 +138,7 @@ class NearestNeighborGP(RegressionModel):
 
     def _left_out(self) -> list[tf.Tensor]:
         """The rows of the objective ``[n]`` and rows of Z ``[n, .]`` near them, int32."""
-        num_rows = int(self.data[0].shape[0])
-        if num_rows < 2:
-            raise ValueError("data must have at least 2 rows to leave one out, got 1.")
-        order = np.random.default_rng(0).permutation(num_rows)
-        rows = tf.constant(np.sort(order[: self.num_objective_rows]), tf.int32)
+        rows = objective_rows(int(self.data[0].shape[0]), self.num_objective_rows)
         return [rows, self._others(rows)]
 
     def _objective(self, parts: list[tf.Tensor]) -> tf.Tensor:
