@@ -67,18 +67,40 @@ class LogParameters:
         for parameter, value in zip(self.parameters, self.values(vector), strict=True):
             parameter.assign(value)
 
-    def values(self, vector: Array | tf.Tensor) -> list[tf.Tensor]:
-        """The constrained values of the parameters, tensors of the parameters' float type."""
-        found = []
+    def values(self, vector: Array | tf.Tensor) -> list[Any]:
+        """
+        The constrained values of the parameters, of the parameters' float types: arrays for a
+        vector of NumPy, which take no operations of TensorFlow where parameters are positive.
+        """
+        found: list[Any] = []
         for number, part in enumerate(self._split(vector)):
             parameter = self.parameters[number]
-            part = tf.cast(part, parameter.dtype)
+            if tf.is_tensor(part):
+                part, exp = tf.cast(part, parameter.dtype), tf.exp
+            else:
+                part, exp = np.asarray(part, parameter.dtype.as_numpy_dtype), np.exp
             if self._positive[number]:
-                part = tf.exp(part)
+                part = exp(part)
             elif parameter.transform is not None:
                 part = parameter.transform.forward(part)
             found.append(part)
         return found
+
+    def gradient_of_values(self, vector: Array, slopes: Sequence[tf.Tensor]) -> Array:
+        """The gradient ``[p]`` by the vector, from gradients by the constrained values at it."""
+        found = []
+        for number, part in enumerate(self._split(vector)):
+            parameter, slope = self.parameters[number], np.reshape(slopes[number], part.shape)
+            if self._positive[number]:
+                slope = slope * np.exp(part)
+            elif parameter.transform is not None:
+                at = tf.constant(part, parameter.dtype)
+                with tf.GradientTape() as tape:
+                    tape.watch(at)
+                    value = parameter.transform.forward(at)
+                slope = tape.gradient(value, at, output_gradients=tf.constant(slope, at.dtype))
+            found.append(np.ravel(slope))
+        return np.concatenate(found).astype(np.float64)
 
     def gradient(self, gradients: Sequence[tf.Tensor]) -> Array:
         """

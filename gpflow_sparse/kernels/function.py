@@ -23,6 +23,9 @@ class KernelFunction:
     evaluated once for all values; stationary terms for all values in one batch; and other terms
     for one value after the other. Not safe for several threads at once, and independent of the
     kernel that it was made from.
+
+    Functions of kernels of the same structure are equal: they differ in constants and values only,
+    which are arguments of :meth:`evaluate`, so that one compiled function serves all of them.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -34,6 +37,16 @@ class KernelFunction:
         self._parameters = self._kernel.trainable_parameters  # in the order of the kernel's own
         self._places = [self._owners(parameter) for parameter in self._parameters]
         self._terms = self._kernel.kernels if type(self._kernel) is Sum else [self._kernel]
+        parts = [self._structure_of(term) for term in self._terms]
+        self.is_shareable = all(part is not None for part in parts)
+        """Whether the function depends on nothing but its structure and its arguments."""
+        self._structure: tuple[Any, ...] = tuple(parts) if self.is_shareable else (id(self),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KernelFunction) and self._structure == other._structure
+
+    def __hash__(self) -> int:
+        return hash(self._structure)
 
     def between(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> Callable[[Values], tf.Tensor]:
         """
@@ -42,12 +55,41 @@ class KernelFunction:
         The values ``[S, ...]``, in the order of ``kernel.trainable_parameters``, are constrained:
         lengthscales rather than their unconstrained variables.
         """
-        functions = [self._term(term, X, X2) for term in self._terms]
+        constants = self.constants(X, X2)
+        return lambda values: self.evaluate(values, constants, X, X2)
 
-        def at(values: Values) -> tf.Tensor:
-            return tf.add_n([function(values) for function in functions])
+    def constants(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Covariances ``[N, N2]`` of the terms that are evaluated once, at unit variance."""
+        found = [(term, self._scale_of(term)) for term in self._terms]
+        return [
+            covariance(term, X, X2) / self._parameters[number]
+            for term, number in found
+            if number is not None
+        ]
 
-        return at
+    def evaluate(
+        self,
+        values: Values,
+        constants: Sequence[tf.Tensor],
+        X: tf.Tensor,
+        X2: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """
+        ``k(X, X2) [S, N, N2]``, or ``k(X, X)``.
+
+        :param values: as in :meth:`between`.
+        :param constants: of :meth:`constants` for the same inputs.
+        """
+        left, total = iter(constants), []
+        for term in self._terms:
+            number = self._scale_of(term)
+            if number is not None:
+                total.append(values[number][:, None, None] * next(left))
+            elif _is_isotropic(term):
+                total.append(_stationary(term, self._own_values(term, values), X, X2))
+            else:
+                total.append(self._by_value(values, _between(term, X, X2), X.dtype))
+        return tf.add_n(total)
 
     def diagonal(self, values: Values, X: tf.Tensor) -> tf.Tensor:
         """``k(x, x) [S, N]`` of every row."""
@@ -61,15 +103,17 @@ class KernelFunction:
             return self._own_values(term, values)["variance"][:, None] + tf.zeros_like(X[:, 0])
         return self._by_value(values, lambda: term(X, full_cov=False), X.dtype)
 
-    def _term(self, term: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> Callable[..., tf.Tensor]:
-        """The function of :meth:`between` of one term of the sum."""
+    def _structure_of(self, term: Kernel) -> tuple[Any, ...] | None:
+        """What the function of a term depends on beside its arguments; None if on its kernel."""
         number = self._scale_of(term)
         if number is not None:
-            unit = covariance(term, X, X2) / self._parameters[number]
-            return lambda values: values[number][:, None, None] * unit
-        if _is_isotropic(term):
-            return lambda values: _stationary(term, self._own_values(term, values), X, X2)
-        return lambda values: self._by_value(values, lambda: covariance(term, X, X2), X.dtype)
+            return (number,)
+        if not _is_isotropic(term) or not type(term).__module__.startswith("gpflow."):
+            return None
+        own = term.variance, term.lengthscales
+        numbers = [n for n, p in enumerate(self._parameters) if any(p is part for part in own)]
+        whole = isinstance(term.active_dims, slice) and term.active_dims == slice(None)
+        return (type(term), *numbers) if len(numbers) == 2 and whole else None
 
     def _own_values(self, term: Kernel, values: Values) -> Mapping[str, tf.Tensor]:
         """Variance ``[S or 1]`` and lengthscales ``[S or 1, ...]`` of a stationary term."""
@@ -138,6 +182,10 @@ def _is_isotropic(kernel: Kernel) -> bool:
         and type(kernel).K is IsotropicStationary.K
         and all(id(p) in own for p in kernel.trainable_parameters)
     )
+
+
+def _between(term: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> Callable[[], tf.Tensor]:
+    return lambda: covariance(term, X, X2)
 
 
 def _stationary(

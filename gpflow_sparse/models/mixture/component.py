@@ -1,7 +1,8 @@
 """One component of a mixture: an exact Gaussian process integrated over its hyperparameters."""
 
+import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -161,45 +162,75 @@ class _Likelihood:
     def __init__(self, component: Component, vector: LogParameters, rows: Rows) -> None:
         """:param vector: of the component's parameters."""
         self._component, self._vector, self._rows = component, vector, rows
-        self._at = KernelFunction(component.kernel).between(rows.X)
+        self._kernel = KernelFunction(component.kernel)
+        self._constants = self._kernel.constants(rows.X)
         self._num_kernel = len(component.kernel.trainable_parameters)
-        self._compiled = compiled(self._value_and_gradient)  # traced in the time of ten calls
+        make = _value_and_gradient if self._kernel.is_shareable else _value_and_gradient.__wrapped__
+        self._compiled = make(self._kernel)  # traced in the time of ten calls
 
     def with_gradient(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient at a vector ``[p]``."""
-        value, gradient = self._compiled(tf.constant(at))
-        return float(value), gradient.numpy()
-
-    def _value_and_gradient(self, vector: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(vector)
-            K, within = self._covariances([v[None] for v in self._vector.values(vector)])
-            total = log_density(K, self._rows.Y) + tf.reduce_sum(within)
-        return total, tape.gradient(total, vector)
+        given, noise = self._split([value[None] for value in self._vector.values(at)])
+        value, slopes = self._compiled(given, noise, self._constants, self._rows)
+        return float(value), self._vector.gradient_of_values(at, slopes)
 
     def of_draws(self, draws: Sequence[Sequence[tf.Tensor]]) -> np.ndarray:
         """Values ``[S]``; minus infinity where a factorization fails."""
         found = []
         stacked = [tf.stack(parts) for parts in zip(*draws, strict=True)]
         for group in _groups(len(draws), int(self._rows.X.shape[0])):
-            K, within = self._covariances([value[group] for value in stacked])
+            values, noise = self._split([value[group] for value in stacked])
+            K, within = _covariances(self._kernel, values, noise, self._constants, self._rows)
             L = tf.linalg.cholesky(K)  # NaN where it fails, which is a draw of weight zero
             white = linalg.solve_triangular(L, self._rows.Y + tf.zeros_like(L[:, :1, :1]))
             value = log_density_of_factor(L, white) + within
             found.append(tf.where(tf.math.is_finite(value), value, -np.inf).numpy())
         return np.concatenate(found).astype(np.float64)
 
-    def _covariances(self, values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Covariances of the means of equal rows ``[S, n, n]``, and the log density of the outputs
-        less that of the means ``[S]``.
-        """
-        fixed = len(values) == self._num_kernel
-        noise = tf.convert_to_tensor(self._component.noise_variance)[None] if fixed else values[-1]
-        noise = noise[:, None]  # [S, 1]
-        amounts = self._rows.noises(noise) + tf.zeros_like(self._rows.X[:, 0])  # [S, n]
-        K = linalg.add_jitter(self._at(values[: self._num_kernel]), amounts)
-        return K, tf.reduce_sum(self._rows.within(noise) + tf.zeros_like(noise), axis=1)
+    def _split(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Values of the kernel's parameters ``[S, ...]``, and noise variances ``[S]``."""
+        if len(values) > self._num_kernel:
+            return list(values[:-1]), values[-1]
+        return list(values), tf.convert_to_tensor(self._component.noise_variance)[None]
+
+
+@functools.lru_cache(maxsize=16)
+def _value_and_gradient(kernel: KernelFunction) -> Any:
+    """
+    The compiled log marginal likelihood of all kernels of one structure, and its gradients by the
+    values of the kernel's parameters and by the noise variance.
+    """
+
+    def evaluate(
+        values: list[tf.Tensor], noise: tf.Tensor, constants: list[tf.Tensor], rows: Rows
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        given = [*values, noise]
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            K, within = _covariances(kernel, values, noise, constants, rows)
+            total = log_density(K, rows.Y) + tf.reduce_sum(within)
+        return total, tape.gradient(total, given)
+
+    return compiled(evaluate, reduce_retracing=True)
+
+
+def _covariances(
+    kernel: KernelFunction,
+    values: Sequence[tf.Tensor],
+    noise: tf.Tensor,
+    constants: Sequence[tf.Tensor],
+    rows: Rows,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Covariances of the means of equal rows ``[S, n, n]``, and the log density of the outputs less
+    that of the means ``[S]``.
+
+    :param noise: ``[S]``
+    """
+    noise = noise[:, None]
+    amounts = rows.noises(noise) + tf.zeros_like(rows.X[:, 0])  # [S, n]
+    K = linalg.add_jitter(kernel.evaluate(values, constants, rows.X), amounts)
+    return K, tf.reduce_sum(rows.within(noise) + tf.zeros_like(noise), axis=1)
 
 
 def _groups(num_draws: int, num_rows: int) -> list[slice]:
