@@ -206,7 +206,7 @@ def test_the_mode_is_that_of_the_logarithms():
     np.testing.assert_allclose(weights @ (logs - np.log(2.0)) ** 2, 0.64, rtol=0.05)
 
 
-@pytest.mark.parametrize("fixed, seed", [(1.0, 0), (3.0, 1)])
+@pytest.mark.parametrize(("fixed", "seed"), [(1.0, 0), (3.0, 1)])
 def test_kernels_of_one_structure_share_no_values(fixed, seed):
     """
     At the mode the gradient of the log posterior density of the logarithms is zero, also where a
