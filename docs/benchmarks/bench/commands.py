@@ -246,27 +246,52 @@ def images(data: str, minutes: float | None, splits: str, output: Path, device: 
         )
 
 
-@bench.command("small-tables")
-@click.option("--datasets", default="", show_default="all", help="Which, with commas.")
-@click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
-@click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
-@click.option(
-    "--output",
-    type=HomePath(file_okay=False),
-    default=Path("benchmarks-small-tables"),
-    help="Folder of results.",
-)
+def _of_tables(name: str) -> Callable[..., Any]:
+    """A command with the options of the benchmarks of small tables."""
+
+    def with_options(function: Callable[..., Any]) -> Any:
+        for part, what in (("splits", "splits"), ("rows", "rows"), ("datasets", "tables")):
+            function = click.option(
+                f"--{part}", default="", show_default="all", help=f"Which {what}, with commas."
+            )(function)
+        output = click.option(
+            "--output",
+            type=HomePath(file_okay=False),
+            default=Path(f"benchmarks-{name}"),
+            help="Folder of results.",
+        )
+        return bench.command(name)(output(function))
+
+    return with_options
+
+
+@_of_tables("small-tables")
 def small_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
     """Compare the automatic choice with other models on all splits of twelve small tables.
 
     Finished rows are kept, and the same command resumes after the last one.
     """
-    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
-        from bench import small_tables
+    from bench import small_tables
 
+    _run_tables(small_tables, datasets, rows, splits, output)
+
+
+@_of_tables("class-tables")
+def class_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
+    """Compare the probabilities of the automatic choice with other classifiers on twelve tables.
+
+    Finished rows are kept, and the same command resumes after the last one.
+    """
+    from bench import class_tables
+
+    _run_tables(class_tables, datasets, rows, splits, output)
+
+
+def _run_tables(module: Any, datasets: str, rows: str, splits: str, output: Path) -> None:
+    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
         chosen = _split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits")
-        small_tables.run(output, *chosen)
-        click.echo(f"results in {output / 'small_tables.md'} and .jsonl", err=True)
+        module.run(output, *chosen)
+        click.echo(f"results in {output}", err=True)
 
 
 def _run_paper(run: Any, minutes: float) -> None:

@@ -1,9 +1,10 @@
 """Small regression tables, all published splits: scores of each row and paired differences."""
 
+import itertools
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,27 +39,45 @@ class Scores(NamedTuple):
 
 def run(folder: Path, datasets: Sequence[str], rows: Sequence[str], splits: Sequence[int]) -> None:
     """Score rows that ``small_tables.jsonl`` in a folder does not have, and write the page."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "small_tables.jsonl"
-    found = read(path)
-    done = {(r["data"], r["split"], r["row"]) for r in found}
-    for name in datasets or DATASETS:
-        for split in splits or range(NUM_SPLITS):
-            data = gs.data.load(name, split=split)
-            for row in rows or ROWS:
-                if (name, split, row) in done:
-                    continue
-                begin = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    scores = ROWS[row](data)
-                seconds = time.process_time() - begin
-                record = {"data": name, "split": split, "row": row, "seconds": round(seconds, 2)}
-                record |= {key: float(value) for key, value in scores._asdict().items()}
-                record["num_test"] = len(data.test[0])
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
+    chosen = {row: ROWS[row] for row in rows or ROWS}
+
+    def load(name: str, split: int) -> Any:
+        return gs.data.load(name, split=split)
+
+    score_rows(path, datasets or DATASETS, splits or range(NUM_SPLITS), chosen, load)
     path.with_suffix(".md").write_text(page(read(path)), encoding="utf-8")
+
+
+def score_rows(
+    path: Path,
+    datasets: Sequence[str],
+    splits: Sequence[int],
+    rows: Mapping[str, Callable[[Any], Any]],
+    load: Callable[[str, int], Any],
+) -> None:
+    """
+    Add the records of all rows to a file that does not have them.
+
+    :param rows: functions from a data set to a named tuple of scores.
+    :param load: from a name and a split to a data set.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {(r["data"], r["split"], r["row"]) for r in read(path)}
+    for name, split in itertools.product(datasets, splits):
+        left = [row for row in rows if (name, split, row) not in done]
+        data = load(name, split) if left else None
+        for row in left:
+            begin = time.process_time()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                scores = rows[row](data)
+            seconds = time.process_time() - begin
+            record = {"data": name, "split": split, "row": row, "seconds": round(seconds, 2)}
+            record |= {key: float(value) for key, value in scores._asdict().items()}
+            record["num_test"] = len(data.test[0])
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -181,7 +200,7 @@ ROWS: dict[str, Callable[[Any], Scores]] = {
 
 def page(records: Sequence[dict[str, Any]]) -> str:
     """The page of all records."""
-    wide = _by_split(records)
+    wide = by_split(records)
     rows = [row for row in ROWS if any(row in scores for scores in wide.values())]
     complete = {k: v for k, v in wide.items() if all(row in v for row in rows)}
     lines = [
@@ -207,12 +226,12 @@ def page(records: Sequence[dict[str, Any]]) -> str:
     lines += ["", "## NLPD of each set", "", f"| set | {' | '.join(rows)} |"]
     lines.append("| --- |" + " --- |" * len(rows))
     for name in dict.fromkeys(k[0] for k in complete):
-        means = [_mean(complete, row, "nlpd", name) for row in rows]
+        means = [mean_of(complete, row, "nlpd", name) for row in rows]
         lines.append(f"| {name} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _by_split(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+def by_split(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
     """Records by set and split, and then by row; the last of each."""
     wide: dict[tuple[str, int], dict[str, Any]] = {}
     for record in records:
@@ -220,31 +239,34 @@ def _by_split(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int], dict[s
     return wide
 
 
-def _mean(complete: Any, row: str, score: str, name: str | None = None) -> float:
+def mean_of(complete: Any, row: str, score: str, name: str | None = None) -> float:
+    """The mean of a score over the splits of one set, or of all."""
     found = [v[row][score] for k, v in complete.items() if name in (None, k[0])]
     return float(np.mean(found))
 
 
 def _line(row: str, rows: Sequence[str], complete: Any) -> str:
     names = list(dict.fromkeys(k[0] for k in complete))
-    table = np.array([[_mean(complete, r, "nlpd", name) for r in rows] for name in names])
+    table = np.array([[mean_of(complete, r, "nlpd", name) for r in rows] for name in names])
     rank = stats.rankdata(table, axis=1).mean(axis=0)[rows.index(row)]
     weights = [v[row]["num_test"] for v in complete.values()]
     pooled = np.average([v[row]["nlpd"] for v in complete.values()], weights=weights)
     inside = np.average([v[row]["coverage"] for v in complete.values()], weights=weights)
-    cells = [row, f"{rank:.2f}", f"{_mean(complete, row, 'nlpd'):.3f}", f"{pooled:.3f}"]
-    cells += _difference(complete, row, "nlpd", count=True)
-    cells.append(f"{_mean(complete, row, 'rmse'):.3f}")
-    cells += _difference(complete, row, "rmse")
-    cells += [f"{_mean(complete, row, 'crps'):.3f}", f"{inside:.3f}"]
-    cells.append(f"{_mean(complete, row, 'seconds'):.1f}")
+    cells = [row, f"{rank:.2f}", f"{mean_of(complete, row, 'nlpd'):.3f}", f"{pooled:.3f}"]
+    cells += difference(complete, row, "nlpd", count=True)
+    cells.append(f"{mean_of(complete, row, 'rmse'):.3f}")
+    cells += difference(complete, row, "rmse")
+    cells += [f"{mean_of(complete, row, 'crps'):.3f}", f"{inside:.3f}"]
+    cells.append(f"{mean_of(complete, row, 'seconds'):.1f}")
     return f"| {' | '.join(cells)} |"
 
 
-def _difference(complete: Any, row: str, score: str, count: bool = False) -> list[str]:
+def difference(
+    complete: Any, row: str, score: str, *, base: str = BASE, count: bool = False
+) -> list[str]:
     """The mean difference to the base row with its standard error, and in how many it is lower."""
-    if row == BASE:
+    if row == base:
         return [""] * (1 + count)
-    found = np.array([v[row][score] - v[BASE][score] for v in complete.values()])
+    found = np.array([v[row][score] - v[base][score] for v in complete.values()])
     text = f"{found.mean():+.3f} ± {found.std(ddof=1) / len(found) ** 0.5:.3f}"
     return [text, f"{int(np.sum(found < 0))} of {len(found)}"] if count else [text]
