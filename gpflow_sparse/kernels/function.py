@@ -112,8 +112,10 @@ class KernelFunction:
             return None
         own = term.variance, term.lengthscales
         numbers = [n for n, p in enumerate(self._parameters) if any(p is part for part in own)]
+        # GPflow's profile of a rough kernel reads its variance, in the type of the values
+        dtype = term.variance.dtype
         whole = isinstance(term.active_dims, slice) and term.active_dims == slice(None)
-        return (type(term), *numbers) if len(numbers) == 2 and whole else None
+        return (type(term), dtype, *numbers) if len(numbers) == 2 and whole else None
 
     def _own_values(self, term: Kernel, values: Values) -> Mapping[str, tf.Tensor]:
         """Variance ``[S or 1]`` and lengthscales ``[S or 1, ...]`` of a stationary term."""

@@ -37,6 +37,8 @@ _MEASURED = 10
 _MAX_PASSES, _FRACTION = 200, 0.95
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MAX_BASELINE_VALUES = 2e6
+# Fraction of a budget after which no further kernel is fitted.
+_KERNELS = 0.15
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
@@ -62,8 +64,8 @@ class Choice(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     start: GPModel | None = None
     """The trained candidate; None if there was only one."""
-    is_timed: bool = False
-    """Whether the number of steps was chosen by the time left."""
+    end: float = math.inf
+    """Value of ``time.perf_counter`` after which no training step begins."""
     interrupted: bool = False
     """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
 
@@ -110,8 +112,9 @@ def choose(
     interrupted = interrupted or race.seconds_left < best.build_seconds
     num_steps, attempt = best.recipe.num_iterations, race.attempts[best.name]
     start: GPModel | None = best.model
+    left = race.seconds_left - _scoring_seconds(best, task.dataset)
     if seconds is not None:
-        num_steps = best.num_steps_within(race.seconds_left)
+        num_steps = best.num_steps_within(left)
     reason = _reason(best.name, race.attempts)
     anew = attempt.num_steps < best.num_steps or best.recipe.holds_out
     if anew and num_steps >= attempt.num_steps and not interrupted:
@@ -123,10 +126,17 @@ def choose(
         part = min(1.0, num_steps / max(1, best.num_steps))
         recipe = best.recipe.with_steps(num_steps, part * getattr(best.recipe, "learning_rate", 0))
     if seconds is not None and not interrupted:
-        grown, words = recipe.more_rows(task.num_rows, race.seconds_left, race.start_seconds)
+        grown, words = recipe.more_rows(task.num_rows, left, race.start_seconds)
         recipe, start, reason = grown, None if words else start, reason + words
     attempts = tuple(race.attempts.values())
-    return Choice(recipe, reason, attempts, start, seconds is not None, interrupted)
+    return Choice(recipe, reason, attempts, start, time.perf_counter() + left, interrupted)
+
+
+def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
+    """Time after the training for the calibration and for the scores of the test rows."""
+    _, held_out = split_rows(candidate.recipe, dataset)
+    num_rows = len(dataset.test[0]) + (0 if held_out is None else len(held_out[0]))
+    return candidate.row_seconds * num_rows
 
 
 def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
@@ -135,13 +145,13 @@ def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
     few = f"at most {task.few_rows} rows"
     table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
     reason = f"{name} is the method for {'images' if task.has_images else table}."
-    recipe = task.recipe(name)
+    recipe, end = task.recipe(name), math.inf if seconds is None else begin + seconds
     if seconds is None or not recipe.num_iterations:
-        return Choice(recipe, reason)
+        return Choice(recipe, reason, end=end)
     candidate = Candidate(task, recipe, name=name)
     candidate.train(_MEASURED)
     num_steps = candidate.num_steps_within(seconds - (time.perf_counter() - begin))
-    return Choice(recipe.with_steps(num_steps), reason, is_timed=True)
+    return Choice(recipe.with_steps(num_steps), reason, end=end)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -190,6 +200,8 @@ class Candidate:
         )
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
+        self.row_seconds = 0.0
+        """Time to predict and score a row."""
 
     def train(self, num_steps: int, until: float = math.inf) -> None:
         """
@@ -247,10 +259,10 @@ def train(
     if choice.interrupted and choice.start is not None:
         calibrate(choice.start, held_out, choice.recipe, report)
         return choice.start
-    end = math.inf if seconds is None else time.perf_counter() + seconds
+    end = choice.end if seconds is None else min(choice.end, time.perf_counter() + seconds)
     final = Candidate(task.on(rows), choice.recipe, start=choice.start)
     try:
-        if seconds is None or choice.is_timed:
+        if seconds is None or not math.isinf(choice.end):
             final.train(choice.recipe.num_iterations, end)
         else:
             final.train_until(end)
@@ -287,7 +299,10 @@ class _Race:
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
-        self._starts = InitialHyperparameters(self.rest.dataset, task.likelihood, task.kernel)
+        until = math.inf if seconds is None else self.begin + _KERNELS * seconds
+        self._starts = InitialHyperparameters(
+            self.rest.dataset, task.likelihood, task.kernel, until=until
+        )
         self.start_seconds = 0.0
 
     @property
@@ -357,10 +372,11 @@ class _Race:
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
-        num_classes = self.task.dataset.num_classes
+        num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
         if will_calibrate(candidate.recipe, self.task.dataset):
             nlpd -= calibration_improvement(candidate.model, self.held_out)
+        candidate.row_seconds = (time.perf_counter() - begin) / len(self.held_out[0])
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -84,14 +85,18 @@ class InitialHyperparameters:
         dataset: Dataset,
         likelihood: Any = None,
         kernel: gpflow.kernels.Kernel | None = None,
+        *,
+        until: float = math.inf,
     ) -> None:
         """
         :param dataset: standardized.
         :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
             have median lengthscales and a noise variance of 0.1.
         :param kernel: copied in place of the kernels that configurations name.
+        :param until: value of ``time.perf_counter`` before which the comparison of kernels ends, as
+            far as is known from the first.
         """
-        self._dataset, self._given = dataset, kernel
+        self._dataset, self._given, self._until = dataset, kernel, until
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
         self._lengthscales = functools.cache(self._median_lengthscales)
         self._fit = functools.cache(self._fit_once)
@@ -136,7 +141,7 @@ class InitialHyperparameters:
         num_rows, subsets = len(self._dataset.train[0]), _subsets(recipe, self._num_distinct)
         repeated = 2 * self._num_distinct <= num_rows and subsets[0] == self._num_distinct
         if len(names) > 1 and not repeated:
-            trials = self._ranked([_Trial(name, *key) for name in names])
+            trials = self._ranked([_Trial(name, *key) for name in names], self._until)
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
         trials = [_Trial(names[0], *key, subset) for subset in subsets]
         if repeated or (recipe.compares_ard and num_rows <= EXACT_SUBSET):
@@ -196,16 +201,27 @@ class InitialHyperparameters:
             *self._dataset.train, kernel, noise_variance, num_held_out=_HELD_OUT, seed=trial.seed
         )
 
-    def _ranked(self, trials: list[_Trial]) -> list[_Trial]:
-        """The trials whose fit does not fail, from the worst to the best."""
-        fitted = []
+    def _ranked(self, trials: list[_Trial], until: float = math.inf) -> list[_Trial]:
+        """
+        The trials whose fit does not fail, from the worst to the best.
+
+        :param until: value of ``time.perf_counter`` before which the next trial must be expected to
+            end.
+        """
+        fitted, longest = [], 0.0
         for trial in trials:
+            begin = time.perf_counter()
+            if fitted and begin + longest > until:
+                break
             try:
                 self._fit(trial)
+                if len(trials) > 1:
+                    self._score(trial)
             except ValueError as error:
                 self._failure = error
             else:
                 fitted.append(trial)
+            longest = max(longest, time.perf_counter() - begin)
         return sorted(fitted, key=self._score) if len(fitted) > 1 else fitted
 
 

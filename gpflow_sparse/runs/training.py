@@ -220,7 +220,7 @@ def train(
         model = _started(choice, dataclasses.replace(dataset, train=rows))
         try:
             options = _options(folder, recipe, resume, strategy)
-            history = recipe.train(model, dataset.shards or rows, **options)
+            history = recipe.train(model, dataset.shards or rows, until=choice.end, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:

@@ -84,7 +84,7 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
         *("conv-solvegp", "conv-solvegp is the method for images."),
     )
     timed = [choice.choose(Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
-    assert [found.is_timed for found in timed] == [True, True]
+    assert all(np.isfinite(found.end) for found in timed)
     assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
     with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = candidates(with_kernel)
