@@ -30,9 +30,10 @@ from gpflow_sparse.validation import checks, component_checks
 Array = np.ndarray
 
 # Bounds of the fit: lengthscales within this factor of their starting value, and the noise variance
-# above this fraction of it. For very small or large lengthscales rounding makes factorizations
-# fail.
-_LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
+# above a fraction of it. For very small or large lengthscales, or little noise in single precision,
+# rounding makes factorizations fail.
+_LENGTHSCALE_FACTOR = 100.0
+_NOISE_FRACTION = {tf.float64: 2e-5, tf.float32: 1e-3}
 # Relative decrease of the loss in an iteration at which the fit ends. SciPy's default, 2e-9, took
 # up to 2.6 times the evaluations, with scores of new rows that differed by less than 4e-4.
 _TOLERANCE = 1e-6
@@ -60,7 +61,7 @@ def subset_hyperparameters(
     lengthscales diverge. What is found is the mode of the density of the logarithms of positive
     parameters; the density of their values has its mode at smaller ones. A lengthscale without a
     prior also stays within a factor of 100 (29 in float32) of its starting value, and the noise
-    variance above a thousandth of its. Start the lengthscales from ``median_lengthscales``.
+    variance above 2e-5 of its (1e-3 in float32). Start lengthscales from ``median_lengthscales``.
 
     The result is tested on rows outside of the subset, at most ``num_rows``: if the fitted GP,
     given the subset, predicts them with a lower mean log density than the GP at the starting
@@ -321,7 +322,8 @@ def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
             factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
             limits = (start / factor, start * factor)
         elif parameter is model.noise_variance:
-            limits = (start * _NOISE_FRACTION, np.full_like(start, np.inf))
+            fraction = _NOISE_FRACTION[parameter.dtype]
+            limits = (start * fraction, np.full_like(start, np.inf))
         else:
             continue
         bounds[id(parameter.unconstrained_variable)] = tuple(

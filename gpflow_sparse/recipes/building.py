@@ -6,12 +6,20 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, project_rows
+from gpflow_sparse.models.regression import noise_parameter
+from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import make_likelihood
+from gpflow_sparse.recipes.rows import random_rows
 from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
 from gpflow_sparse.validation import checks
+
+# Rows, and most inducing points, by which the start of the noise variance is judged.
+_ROWS, _MAX_POINTS = 1000, 2048
 
 
 def build_model(
@@ -42,6 +50,7 @@ def build_model(
             f"{recipe.for_classes} takes them."
         )
     likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
+    least, single = 0.0, gpflow.default_float() != np.float64
     if recipe.takes_images or (recipe.makes_kernel and kernel is None):
         noise_variance = DEFAULT_NOISE
     else:
@@ -53,14 +62,34 @@ def build_model(
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = starts.find(recipe)[:2]
         # in double precision the optimum of exact GPs is not only a start
-        single = gpflow.default_float() != np.float64
-        noise_variance = max(noise_variance, Recipe.min_noise if single else recipe.min_noise)
-    made = make_likelihood(likelihood, dataset.num_classes, noise_variance)
+        least = Recipe.min_noise if single else recipe.min_noise
+    made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
     model = recipe.for_images(dataset.image_shape).build(dataset.train, kernel, made)
     if start is not None:
         _copy_parameters(start, model)
+    elif noise_variance < least and not single and made is not likelihood:
+        _lower_noise(model, noise_variance, dataset.train[0])
     return attach_units(model, dataset)
+
+
+def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndarray) -> None:
+    """
+    Lower the starting noise variance of a model with inducing points to that of the exact GP, or to
+    the variance of f that the points leave at an average row, whichever is higher: data without
+    noise do not start with the least noise of other data, which training takes long to leave.
+    """
+    inducing = getattr(model, "inducing_variable", None)
+    if inducing is None or int(inducing.num_inducing) > _MAX_POINTS:
+        return
+    rows = tf.constant(random_rows(X, _ROWS, 0))
+    try:
+        found = project_rows(nystrom_of(model), rows, rows[:, :0])
+    except (UnavailableError, FactorizationError):
+        return
+    left = float(np.mean(found.unexplained * model.kernel(rows, full_cov=False)))
+    variance = noise_parameter(model.likelihood)
+    variance.assign(min(max(noise_variance, left), float(variance.numpy())))
 
 
 def _with_any_points(recipe: Recipe) -> Recipe:

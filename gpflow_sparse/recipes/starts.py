@@ -208,7 +208,8 @@ class InitialHyperparameters:
         :param until: value of ``time.perf_counter`` before which the next trial must be expected to
             end.
         """
-        fitted, longest = [], 0.0
+        fitted: list[_Trial] = []
+        longest = 0.0
         for trial in trials:
             begin = time.perf_counter()
             if fitted and begin + longest > until:

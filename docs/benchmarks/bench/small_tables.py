@@ -66,7 +66,9 @@ def score_rows(
     done = {(r["data"], r["split"], r["row"]) for r in read(path)}
     for name, split in itertools.product(datasets, splits):
         left = [row for row in rows if (name, split, row) not in done]
-        data = load(name, split) if left else None
+        if not left:
+            continue
+        data = load(name, split)
         for row in left:
             begin = time.process_time()
             with warnings.catch_warnings():

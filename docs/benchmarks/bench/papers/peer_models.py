@@ -11,6 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 
 from bench import peers
 from bench.papers.agreement import compare_libraries
+from bench.papers.boosting_models import fit_gpboost, fit_trees
 from bench.papers.choices import fit_choice, most_points, score, score_moments
 from bench.papers.comparison import AGREEMENT
 from bench.papers.models import random_rows
@@ -102,8 +103,10 @@ PEERS: Mapping[str, Callable[..., Record]] = {
     "sgpr": fit_sgpr,
     "gpytorch": fit_gpytorch,
     "sklearn": fit_sklearn,
+    "stopped_trees": fit_trees,
+    "gpboost": fit_gpboost,
 }
-"""Functions of a data set, a budget and a size, that train and score another library's model."""
+"""Functions of a data set, a budget and options, that train and score another library's model."""
 
 
 def _start(
