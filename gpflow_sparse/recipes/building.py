@@ -11,6 +11,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
+from gpflow_sparse.recipes.tree_mean import TreeMean, fit_tree_mean
 from gpflow_sparse.validation import checks
 
 
@@ -22,6 +23,7 @@ def build_model(
     likelihood: Any = None,
     noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
+    mean: TreeMean | None = None,
 ) -> gpflow.models.GPModel:
     """
     The model of a recipe, with inducing points and hyperparameters initialized from the data, and
@@ -33,6 +35,7 @@ def build_model(
     :param noise_variance: start of the noise variance; together with ``kernel`` nothing is fitted,
         see :class:`~gpflow_sparse.recipes.starts.InitialHyperparameters`.
     :param start: a trained model of the same method, whose parameters are the start.
+    :param mean: for a recipe with a mean of trees, the one of these rows; None to fit it.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
     """
@@ -47,6 +50,10 @@ def build_model(
     else:
         kernel = copy.deepcopy(kernel)
         starts = InitialHyperparameters(dataset, likelihood, kernel)
+        if recipe.has_tree_mean and mean is None:
+            mean = fit_tree_mean(dataset, *_smoother(recipe, starts, start), recipe.seed)
+        if mean is not None:
+            starts = InitialHyperparameters(mean.residual_data(dataset), likelihood, kernel)
         if start is not None:  # its values replace kernel, noise and inducing points
             recipe = _with_any_points(recipe)
             kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
@@ -57,10 +64,22 @@ def build_model(
         noise_variance = max(noise_variance, Recipe.min_noise if single else recipe.min_noise)
     made = make_likelihood(likelihood, dataset.num_classes, noise_variance)
     require_gaussian(recipe, made)
-    model = recipe.for_images(dataset.image_shape).build(dataset.train, kernel, made)
+    rows, given = dataset.train, {}
+    if mean is not None:
+        rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
+    model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
     if start is not None:
         _copy_parameters(start, model)
     return attach_units(model, dataset)
+
+
+def _smoother(
+    recipe: Recipe, starts: InitialHyperparameters, start: gpflow.models.GPModel | None
+) -> tuple[gpflow.kernels.Kernel, Any]:
+    """Kernel and noise variance of a GP beside which trees are weighted."""
+    if start is not None:
+        return start.kernel, start.likelihood.variance
+    return starts.find(recipe)[:2]
 
 
 def _with_any_points(recipe: Recipe) -> Recipe:
