@@ -110,9 +110,9 @@ class BoostedTrees(gpflow.functions.MeanFunction):
         left[splits], threshold[splits] = pairs, nodes["num_threshold"][splits]
         start = sum(float(np.ravel(model._baseline_prediction)[0]) for model in models)
         value = weight / len(models) * (nodes["value"] + start / len(trees))
-        order = np.argsort(place)
-        arrays = (part[order] for part in (column, threshold, left, value))
-        return cls(*arrays, num_trees=len(trees), depth=int(nodes["depth"].max()))
+        order, depth = np.argsort(place), int(nodes["depth"].max())
+        column, threshold, left, value = (p[order] for p in (column, threshold, left, value))
+        return cls(column, threshold, left, value, num_trees=len(trees), depth=depth)
 
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:
