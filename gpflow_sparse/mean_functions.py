@@ -1,5 +1,9 @@
-"""Mean functions of the hidden layers of deep models: fixed linear maps, and trained filters."""
+"""
+Mean functions: fixed linear maps and trained filters of the hidden layers of deep models, and
+boosted trees.
+"""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -14,7 +18,7 @@ from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.covariances.patch_grids import require_sizes
 from gpflow_sparse.validation import checks
 
-__all__ = ["RectifiedFilters", "identity_convolution", "pca"]
+__all__ = ["BoostedTrees", "RectifiedFilters", "identity_convolution", "pca"]
 
 restrict_dir(__name__, __all__)
 
@@ -22,6 +26,9 @@ restrict_dir(__name__, __all__)
 # variable by its rate in each step, and a rate that is right for q is a large part of a weight of a
 # wide patch.
 _STEP = 0.1
+# Pairs of a row and a tree that are evaluated at once, about 100 MiB; and trees at once where the
+# number of rows is unknown while tracing.
+_PAIRS, _TREES = 2**22, 16
 
 
 class RectifiedFilters(Linear):
@@ -47,6 +54,107 @@ class RectifiedFilters(Linear):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:
         return tf.nn.relu(super().__call__(X))
+
+
+class BoostedTrees(gpflow.functions.MeanFunction):
+    """
+    A weighted average of fitted boosted trees, ``w / K sum_k f_k(x)``, as a fixed mean function.
+
+    The trees are arrays of nodes, so that model files and exports hold them. Nothing is trained,
+    and the gradient with respect to x is zero, as it is almost everywhere. A row goes left where
+    ``x <= threshold``, compared in float64 as in scikit-learn. A call takes O(N T d) time for T
+    trees of depth d: 0.2 s on a core for 10,000 rows, 200 trees and depth 8.
+    """
+
+    def __init__(
+        self, column: Any, threshold: Any, left: Any, value: Any, num_trees: int, depth: int
+    ) -> None:
+        """
+        Arrays have an entry for each node of all trees; the first nodes are the roots.
+
+        :param column: of the inputs, compared at the node.
+        :param threshold: at leaves infinity.
+        :param left: the node below on the left, followed by the node on the right; at leaves the
+            leaf itself.
+        :param value: added to the sum at leaves.
+        :param num_trees: T.
+        :param depth: largest number of comparisons in a tree.
+        """
+        super().__init__()
+        self.column, self.left = tf.constant(column, tf.int32), tf.constant(left, tf.int32)
+        self.threshold, self.value = (tf.constant(v, tf.float64) for v in (threshold, value))
+        self.num_trees, self.depth = int(num_trees), int(depth)
+
+    @classmethod
+    def from_scikit_learn(cls, models: Sequence[Any], weight: float = 1.0) -> "BoostedTrees":
+        """
+        The average of the predictions of models, multiplied by a weight.
+
+        :param models: fitted ``sklearn.ensemble.HistGradientBoostingRegressor`` of squared error
+            and of columns of numbers; NaN among inputs is not expected.
+        :raises ValueError: for models of another kind.
+        """
+        trees = [tree for model in models for tree in _trees_of(model)]
+        if not trees:
+            raise ValueError("models must be fitted models with trees, got none.")
+        sizes = [len(tree) for tree in trees]
+        first = np.cumsum([0, *sizes[:-1]])  # positions of the roots as they are stored
+        nodes, shift = np.concatenate(trees), np.repeat(first, sizes)
+        splits = np.flatnonzero(nodes["is_leaf"] == 0)
+        place = np.empty(len(nodes), int)  # new positions: the roots, then pairs of children
+        place[first] = np.arange(len(trees))
+        pairs = len(trees) + 2 * np.arange(len(splits))
+        place[(shift + nodes["left"])[splits]] = pairs
+        place[(shift + nodes["right"])[splits]] = pairs + 1
+        left, column, threshold = place.copy(), nodes["feature_idx"], np.full(len(nodes), np.inf)
+        left[splits], threshold[splits] = pairs, nodes["num_threshold"][splits]
+        start = sum(float(np.ravel(model._baseline_prediction)[0]) for model in models)
+        value = weight / len(models) * (nodes["value"] + start / len(trees))
+        order, depth = np.argsort(place), int(nodes["depth"].max())
+        column, threshold, left, value = (p[order] for p in (column, threshold, left, value))
+        return cls(column, threshold, left, value, num_trees=len(trees), depth=depth)
+
+    @inherit_check_shapes
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        X = tf.stop_gradient(tf.convert_to_tensor(X))
+        rows = tf.reshape(tf.cast(X, tf.float64), [-1, X.shape[-1]])  # [N, D]
+        known = rows.shape[0]
+        size = _TREES if known is None else max(1, _PAIRS // max(1, known))
+        size = min(size, self.num_trees)
+        first = self.num_trees % size
+        total = self._sum_of(rows, tf.constant(0), first)
+        _, total = tf.while_loop(
+            lambda start, total: start < self.num_trees,
+            lambda start, total: (start + size, total + self._sum_of(rows, start, size)),
+            (tf.constant(first), total),
+            parallel_iterations=1,
+        )
+        return tf.cast(tf.reshape(total, tf.concat([tf.shape(X)[:-1], [1]], axis=0)), X.dtype)
+
+    def _sum_of(self, rows: tf.Tensor, start: tf.Tensor, count: int) -> tf.Tensor:
+        """The sum of the values of some trees ``[N]`` for all rows ``[N, D]``."""
+        node = tf.tile(start + tf.range(count)[None], [tf.shape(rows)[0], 1])  # [N, count]
+        for _ in range(self.depth):
+            x = tf.gather(rows, tf.gather(self.column, node), batch_dims=1)
+            right = tf.cast(x > tf.gather(self.threshold, node), tf.int32)
+            node = tf.gather(self.left, node) + right
+        return tf.reduce_sum(tf.gather(self.value, node), axis=1)
+
+
+def _trees_of(model: Any) -> list[np.ndarray]:
+    """
+    The nodes of every tree of a model, as scikit-learn stores them.
+
+    :raises ValueError: for a model of another kind, or with categories.
+    """
+    stored = getattr(model, "_predictors", None)
+    is_squared = getattr(model, "loss", None) == "squared_error"
+    if not stored or not is_squared or getattr(model, "is_categorical_", None) is not None:
+        raise ValueError(
+            "models must be fitted HistGradientBoostingRegressor of squared error without "
+            f"categorical columns, got {type(model).__name__}."
+        )
+    return [trees[0].nodes for trees in stored]
 
 
 def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) -> Linear:

@@ -1,11 +1,13 @@
-"""Fixed linear maps: what they return on rows, on images and on data with known directions."""
+"""Fixed linear maps on rows, on images and on data with known directions; boosted trees."""
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from gpflow_sparse.mean_functions import RectifiedFilters, identity_convolution, pca
+import gpflow_sparse as gs
+from gpflow_sparse.mean_functions import BoostedTrees, RectifiedFilters, identity_convolution, pca
 from tests.oracles import convolutional as oracle
 
 
@@ -102,3 +104,73 @@ def test_a_model_adds_them(rng):
 def test_what_gives_no_map_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.fixture(scope="module")
+def boosted():
+    """Models whose thresholds are values of rows, rows, and the average of their predictions."""
+    rng = np.random.default_rng(3)
+    X = np.round(rng.normal(size=(900, 3)), 1)  # 0.1 is no sum of powers of two
+    y = 3.0 + np.sin(3 * X[:, 0]) + (X[:, 1] > 0.2) + 0.1 * rng.normal(size=900)
+    sizes = {"max_iter": 7, "max_leaf_nodes": 9}
+    models = [HistGradientBoostingRegressor(**sizes).fit(X[i:], y[i:]) for i in (0, 200)]
+    thresholds = np.concatenate(
+        [t[0].nodes["num_threshold"] for m in models for t in m._predictors]
+    )
+    X = np.concatenate([X, thresholds[:, None] + [[0.0, 0.0, 0.0]], [[-99.0, 99.0, 0.0]]])
+    return models, X, np.mean([model.predict(X) for model in models], axis=0)[:, None]
+
+
+def test_trees_are_those_of_scikit_learn(boosted, monkeypatch):
+    """At thresholds too, with and without blocks of trees, compiled, and with leading axes."""
+    models, X, expected = boosted
+    trees = BoostedTrees.from_scikit_learn(models)
+    np.testing.assert_allclose(trees(X), expected, rtol=1e-12)
+    halves = BoostedTrees.from_scikit_learn(models[:1], weight=0.5)
+    np.testing.assert_allclose(halves(X)[:, 0], 0.5 * models[0].predict(X), rtol=1e-12)
+    for shape in ([None, 3], list(X.shape)):
+        traced = tf.function(lambda X: trees(X), input_signature=[tf.TensorSpec(shape, tf.float64)])
+        np.testing.assert_allclose(traced(X), expected, rtol=1e-12)
+    monkeypatch.setattr("gpflow_sparse.mean_functions._PAIRS", 4 * len(X))  # 14 trees: 2 + 3 * 4
+    np.testing.assert_allclose(trees(X), expected, rtol=1e-12)
+    assert trees(X[:6].reshape(2, 3, 3)).shape == (2, 3, 1)
+    assert not trees.trainable_variables
+
+
+def test_trees_take_float32(boosted):
+    """Rows are compared in float64, as scikit-learn compares them."""
+    models, X, _ = boosted
+    rows = X.astype(np.float32)
+    found = BoostedTrees.from_scikit_learn(models)(tf.constant(rows))
+    expected = np.mean([model.predict(rows.astype(float)) for model in models], axis=0)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
+
+
+def test_a_model_with_trees_is_saved_and_exported(boosted, tmp_path):
+    models, X, expected = boosted
+    trees, rows = BoostedTrees.from_scikit_learn(models), np.unique(X, axis=0)[:50]
+    model = gs.models.NearestNeighborGP(
+        (rows, trees(rows)), gpflow.kernels.Matern32(), num_neighbors=8, mean_function=trees
+    )
+    # residuals are zero, so that the mean is the prior's
+    np.testing.assert_allclose(model.predict_f(X)[0], expected, rtol=1e-12)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_f(X)[0], model.predict_f(X)[0])
+    gs.export(model, tmp_path / "export")
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    np.testing.assert_allclose(exported.predict_f(tf.constant(X))[0], expected, rtol=1e-12)
+
+
+def test_other_models_than_boosted_trees_of_squared_error_are_refused(boosted):
+    models, X, _ = boosted
+    labels = HistGradientBoostingClassifier(max_iter=2).fit(X, X[:, 0] > 0.0)
+    absolute = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(X, X[:, 0])
+    groups = HistGradientBoostingRegressor(categorical_features=[0], max_iter=2)
+    groups.fit(np.floor(np.abs(X)), X[:, 0])
+    for wrong in (labels, absolute, groups, HistGradientBoostingRegressor(), "trees"):
+        with pytest.raises(ValueError, match="models must be fitted HistGradientBoostingRegressor"):
+            BoostedTrees.from_scikit_learn([models[0], wrong])
+    with pytest.raises(ValueError, match="got none"):
+        BoostedTrees.from_scikit_learn([])

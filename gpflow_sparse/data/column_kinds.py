@@ -28,7 +28,7 @@ MISSING_LEVEL = "(missing)"
 # A column of text is numbers or dates if at least this fraction of its cells is.
 MAX_CELLS = 0.9
 # Levels of a category that get a column of their own; rarer ones share the origin.
-_MAX_LEVELS = 30
+MAX_LEVELS = 30
 # Text with more distinct values than this fraction of the rows tells rows apart, not groups.
 _IDENTIFIER = 0.5
 _MIN_ROWS = 20
@@ -53,6 +53,9 @@ class Column:
     :param periods: periods of a date with a sine and a cosine each: of "year", "week", "day".
     :param thousands: whether cells of training had separators of thousands.
     :param unit: a currency, or "%", beside the numbers of training; empty for none.
+    :param averaged: levels with an average target of their rows, where not all have an indicator.
+    :param averages: A numbers for each of these levels, and A for any other, see
+        :mod:`gpflow_sparse.data.level_averages`.
     :param note: one sentence on what is done with the column; empty for plain numbers.
     """
 
@@ -67,6 +70,8 @@ class Column:
     note: str = ""
     thousands: bool = False
     unit: str = ""
+    averaged: tuple[str, ...] = ()
+    averages: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         kinds = ("number", "category", "date", "dropped")
@@ -85,8 +90,20 @@ class Column:
                 f"column {self.name!r} must have a unit among %, {', '.join(CURRENCIES)}, or none; "
                 f"got {self.unit!r}."
             )
+        if len(self.averages) % (len(self.averaged) + 1) or not np.isfinite(self.averages).all():
+            raise ValueError(
+                f"column {self.name!r} must have finite averages of each of {len(self.averaged)} "
+                f"levels and of others, got {len(self.averages)} numbers."
+            )
+        for name in ("averaged", "averages"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "periods", tuple(self.periods))
+
+    @property
+    def num_averages(self) -> int:
+        """A, columns of averages beside the indicators."""
+        return len(self.averages) // (len(self.averaged) + 1)
 
     @property
     def reading(self) -> Reading:
@@ -197,7 +214,7 @@ def _category(name: str, labels: np.ndarray, missing: np.ndarray) -> Column:
     counts = sorted(Counter(labels).items(), key=lambda pair: (-pair[1], pair[0]))
     if len(counts) == 1 and not missing.any():
         return _constant(name)
-    levels = tuple(sorted(label for label, _ in counts[:_MAX_LEVELS]))
+    levels = tuple(sorted(label for label, _ in counts[:MAX_LEVELS]))
     note = f"{name!r} is a category of {len(counts)} levels"
     if len(counts) > len(levels):
         note += f"; the {len(levels)} most frequent have a column each"

@@ -10,7 +10,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpflow_sparse.data.cells import days, is_missing, labels_of, numbers, strange_marks
-from gpflow_sparse.data.column_kinds import MISSING_LEVEL, Column, learn_column, seasonal_features
+from gpflow_sparse.data.column_kinds import (
+    MAX_LEVELS,
+    MISSING_LEVEL,
+    Column,
+    learn_column,
+    seasonal_features,
+)
+from gpflow_sparse.data.level_averages import averages_of, with_averages
 from gpflow_sparse.data.limits import listed
 
 __all__ = ["Column", "TableEncoder"]
@@ -25,7 +32,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Numbers stay as they are; missing ones become the median of their column, beside a column that
     is 1 where they were missing. Text, booleans, and columns named in ``categories`` become one
-    indicator column for each level (at most 30; rarer and unknown levels are all zeros). Dates
+    indicator column for each level (at most 30; rarer and unknown levels are all zeros). Where
+    there are more levels, and targets are given, the average target of the level stands beside
+    these, for unknown levels that of all rows. For the training rows :meth:`fit_transform` has
+    averages of other rows, as they are meant to be used. Dates
     become days since 1970 and, if the column covers at least two of them, the sine and the cosine
     of the periods year, week and day. Constant columns, repeated columns, and text that differs in
     most rows are dropped. Columns are found by name, in any order.
@@ -41,11 +51,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def __init__(self, categories: Sequence[str] = ()) -> None:
         self.categories = categories
 
-    def fit(self, X: Any, y: Any = None) -> "TableEncoder":
+    def fit(self, X: Any, y: Any = None, num_classes: int | None = None) -> "TableEncoder":
         """
         Learn kinds, medians and levels of the columns.
 
         :param X: a DataFrame, or an array, whose columns are then called x0, x1, and so on.
+        :param y: targets [N], numbers or integer labels; None for no averages.
+        :param num_classes: None for numbers.
         :raises ValueError: if no column is left, or a name in ``categories`` is unknown.
         """
         frame = as_frame(X)
@@ -58,7 +70,39 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.n_features_in_ = frame.shape[1]
         columns = [learn_column(frame[name], as_category=name in self.categories) for name in frame]
         self.columns_ = tuple(_without_repeated(frame, columns))
+        if y is not None:
+            self.columns_, _ = self._averaged(frame, y, num_classes)
         return self
+
+    def fit_transform(self, X: Any, y: Any = None, num_classes: int | None = None) -> np.ndarray:
+        """Learn the columns, see :meth:`fit`, and encode the training rows [N, D]."""
+        return self.fit(X, y, num_classes).transform_training(X, y, num_classes)
+
+    def transform_training(self, X: Any, y: Any, num_classes: int | None = None) -> np.ndarray:
+        """The encoded training rows [N, D], with averages of other rows than each."""
+        frame = as_frame(X, list(self.feature_names_in_))
+        values = np.array(self.transform(X))  # may be a table, after set_output
+        if any(column.averaged for column in self.columns_):
+            parts, start = self._averaged(frame, y, num_classes)[1], 0
+            for column in self.columns_:
+                if column.averaged:
+                    first = start + len(column.levels)
+                    values[:, first : first + column.num_averages] = parts[column.name]
+                start += _width(column)
+        return values
+
+    def _averaged(
+        self, frame: pd.DataFrame, y: Any, num_classes: int | None
+    ) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
+        """The columns with averages, and the averages of the training rows by column."""
+        columns, parts = [], {}
+        targets = np.ravel(np.asarray(y))
+        for column in self.columns_:
+            labels = _levels(frame[column.name]) if column.kind == "category" else np.array([])
+            if len(set(labels)) > MAX_LEVELS and len(column.levels) >= MAX_LEVELS:
+                column, parts[column.name] = with_averages(column, labels, targets, num_classes)
+            columns.append(column)
+        return tuple(columns), parts
 
     @classmethod
     def from_columns(cls, columns: Sequence[Column]) -> "TableEncoder":
@@ -237,8 +281,10 @@ def _levels(cells: pd.Series) -> np.ndarray:
 
 def _width(column: Column) -> int:
     """The number of encoded columns."""
+    if column.kind == "dropped":
+        return 0
     if column.kind == "category":
-        return len(column.levels)
+        return len(column.levels) + column.num_averages
     return 1 + column.missing + 2 * len(column.periods)
 
 
@@ -249,7 +295,11 @@ def _encoded(column: Column, cells: pd.Series) -> np.ndarray:
     Numbers and dates with gaps filled, beside an indicator of gaps if training had some.
     """
     if column.kind == "category":
-        return _levels(cells)[:, None] == np.array(column.levels, dtype=object)
+        labels = _levels(cells)
+        indicators = labels[:, None] == np.array(column.levels, dtype=object)
+        return (
+            np.hstack([indicators, averages_of(column, labels)]) if column.averaged else indicators
+        )
     values = _values(column, cells)
     gaps = np.isnan(values)
     values = np.where(gaps, column.fill, values)
@@ -263,10 +313,11 @@ def _gaps(column: Column, cells: pd.Series) -> Iterator[str]:
     """Sentences on the cells of a column that are other than in training."""
     name, count = column.name, len(cells)
     if column.kind == "category":
-        if unknown := int((~np.isin(_levels(cells), column.levels)).sum()):
+        known = column.averaged or column.levels
+        if unknown := int((~np.isin(_levels(cells), known)).sum()):
             yield (
                 f"{unknown} of {count} cells of {name!r} are other levels than in training; they "
-                "are encoded as zeros."
+                f"are encoded as {'the average' if column.averaged else 'zeros'}."
             )
         return
     missing, unknown = is_missing(cells), np.isnan(_values(column, cells))
@@ -320,6 +371,8 @@ def _names_of(column: Column, taken: set[str]) -> list[str]:
         return []
     if column.kind == "category":
         own, others = [], [f"{column.name}={level}" for level in column.levels]
+        numbers = range(1, column.num_averages + 1) if column.num_averages > 1 else [""]
+        others += [f"{column.name}: average {i}".rstrip() for i in numbers if column.averaged]
     else:
         pairs = ((wave, p) for p in column.periods for wave in ("sine", "cosine"))
         others = [f"{column.name} missing"] if column.missing else []

@@ -80,8 +80,8 @@ class SparseGPEstimator(BaseEstimator):
         _require_parameters(self)
         num_classes = len(labels) or None
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
-        self.encoder_ = TableEncoder().fit(X)
-        inputs = self.encoder_.transform(X)
+        self.encoder_ = TableEncoder()
+        inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
         options = dict(self.method_options or {})
         transform, likelihood = options.pop("transform", AUTO_TRANSFORM), self.likelihood
         if likelihood is None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Self = typing.TypeVar("Self", bound="Recipe")
 
+# Values of the option ``mean``.
+ZERO, TREES = "zero", "trees"
+
 
 def option(default: Any, help: str, **limits: Any) -> Any:
     """
@@ -189,6 +192,11 @@ class Recipe:
         return tuple(size for name in names if (size := getattr(self, name, 0)))
 
     @property
+    def has_tree_mean(self) -> bool:
+        """Whether the prior mean is one of boosted trees, which are fitted first."""
+        return getattr(self, "mean", ZERO) == TREES
+
+    @property
     def num_iterations(self) -> int:
         """Training steps; zero for a method that is not trained."""
         return int(getattr(self, "num_steps", 0))
@@ -216,9 +224,12 @@ class Recipe:
         return "it is trained only where it is asked for"
 
     @classmethod
-    def likelihoods_tried(cls, task: Any) -> list[str]:
-        """The likelihoods with which the automatic choice tries the method; empty for the usual."""
-        return [""]
+    def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
+        """
+        Options with which the automatic choice tries the method, by the word behind "METHOD with";
+        that word is empty for the method as it is.
+        """
+        return {"": {}}
 
     def usual_likelihood(self, num_classes: int | None) -> str | None:
         """

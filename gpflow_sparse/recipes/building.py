@@ -16,6 +16,7 @@ from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.rows import random_rows
 from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
+from gpflow_sparse.recipes.tree_mean import TreeMean, fit_tree_mean
 from gpflow_sparse.validation import checks
 
 # Rows, and most inducing points, by which the start of the noise variance is judged.
@@ -30,6 +31,7 @@ def build_model(
     likelihood: Any = None,
     noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
+    mean: TreeMean | None = None,
 ) -> gpflow.models.GPModel:
     """
     The model of a recipe, with inducing points and hyperparameters initialized from the data, and
@@ -41,6 +43,7 @@ def build_model(
     :param noise_variance: start of the noise variance; together with ``kernel`` nothing is fitted,
         see :class:`~gpflow_sparse.recipes.starts.InitialHyperparameters`.
     :param start: a trained model of the same method, whose parameters are the start.
+    :param mean: for a recipe with a mean of trees, the one of these rows; None to fit it.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
     """
@@ -56,6 +59,10 @@ def build_model(
     else:
         kernel = copy.deepcopy(kernel)
         starts = InitialHyperparameters(dataset, likelihood, kernel)
+        if recipe.has_tree_mean and mean is None:
+            mean = fit_tree_mean(dataset, *_smoother(recipe, starts, start), recipe.seed)
+        if mean is not None:
+            starts = InitialHyperparameters(mean.residual_data(dataset), likelihood, kernel)
         if start is not None:  # its values replace kernel, noise and inducing points
             recipe = _with_any_points(recipe)
             kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
@@ -65,7 +72,10 @@ def build_model(
         least = Recipe.min_noise if single else recipe.min_noise
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
-    model = recipe.for_images(dataset.image_shape).build(dataset.train, kernel, made)
+    rows, given = dataset.train, {}
+    if mean is not None:
+        rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
+    model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
     if start is not None:
         _copy_parameters(start, model)
     elif noise_variance < least and not single and made is not likelihood:
@@ -73,6 +83,7 @@ def build_model(
     return attach_units(model, dataset)
 
 
+<<<<<<< HEAD
 def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndarray) -> None:
     """
     Lower the starting noise variance of a model with inducing points to that of the exact GP, or to
@@ -90,6 +101,15 @@ def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndar
     left = float(np.mean(found.unexplained * model.kernel(rows, full_cov=False)))
     variance = noise_parameter(model.likelihood)
     variance.assign(min(max(noise_variance, left), float(variance.numpy())))
+=======
+def _smoother(
+    recipe: Recipe, starts: InitialHyperparameters, start: gpflow.models.GPModel | None
+) -> tuple[gpflow.kernels.Kernel, Any]:
+    """Kernel and noise variance of a GP beside which trees are weighted."""
+    if start is not None:
+        return start.kernel, start.likelihood.variance
+    return starts.find(recipe)[:2]
+>>>>>>> h1
 
 
 def _with_any_points(recipe: Recipe) -> Recipe:

@@ -23,6 +23,7 @@ from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, name_of
 from gpflow_sparse.recipes.task import Task, candidates, method_of
+from gpflow_sparse.recipes.tree_mean import TreeMean, expected_seconds, fit_tree_mean
 from gpflow_sparse.training.calibration import calibration_improvement
 from gpflow_sparse.validation import checks
 
@@ -42,6 +43,10 @@ _KERNELS = 0.15
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
+
+
+# Largest fraction of a budget for the trees of a mean, which are fitted twice.
+_TREES_SHARE = 0.1
 
 
 class Attempt(NamedTuple):
@@ -174,6 +179,7 @@ class Candidate:
     :param name: as in :meth:`Task.recipe`.
     :param hyperparameters: starting values of kernel and noise variance; None to fit them.
     :param start: a trained model of the same method, whose parameters are the start.
+    :param mean: the mean of trees of these rows; None to fit it if the recipe has one.
     """
 
     def __init__(
@@ -184,8 +190,9 @@ class Candidate:
         name: str = "",
         hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
+        mean: TreeMean | None = None,
     ) -> None:
-        begin = time.perf_counter()
+        begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.recipe, self.rows = recipe, task.dataset.train
         self.name = name or recipe.name
         self.num_steps = 0
@@ -197,6 +204,7 @@ class Candidate:
             likelihood=task.likelihood,
             noise_variance=noise,
             start=start,
+            mean=mean,
         )
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
@@ -299,11 +307,24 @@ class _Race:
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
-        until = math.inf if seconds is None else self.begin + _KERNELS * seconds
-        self._starts = InitialHyperparameters(
-            self.rest.dataset, task.likelihood, task.kernel, until=until
-        )
+        self._starts = self._starts_of(self.rest.dataset)
+        self._about_trees: tuple[InitialHyperparameters, TreeMean] | None = None
         self.start_seconds = 0.0
+
+    def _starts_of(self, dataset: Dataset) -> InitialHyperparameters:
+        seconds = math.inf if self.seconds is None else _KERNELS * self.seconds
+        until = time.perf_counter() + seconds
+        return InitialHyperparameters(dataset, self.task.likelihood, self.task.kernel, until=until)
+
+    def _prepared(self, recipe: Recipe) -> tuple[InitialHyperparameters, TreeMean | None]:
+        """The starts of a method, and its mean of trees if it has one, which is fitted once."""
+        if not recipe.has_tree_mean:
+            return self._starts, None
+        if self._about_trees is None:
+            data = self.rest.dataset
+            mean = fit_tree_mean(data, *self._starts.find(recipe)[:2], recipe.seed)
+            self._about_trees = self._starts_of(mean.residual_data(data)), mean
+        return self._about_trees
 
     @property
     def seconds_left(self) -> float:
@@ -321,6 +342,8 @@ class _Race:
             scores = score_baseline(name, rows, self.held_out, self.task.dataset.num_classes)
             error = scores.get("rmse", scores.get("error_rate", math.nan))
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
+        if self.seconds is not None and expected_seconds(*X.shape) > _TREES_SHARE * self.seconds:
+            names = [name for name in names if not self.task.recipe(name).has_tree_mean]
         built: dict[str, Candidate] = {}
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
@@ -353,9 +376,12 @@ class _Race:
         if best is None or not best.recipe.improves_start or self.seconds is None:
             return
         until = time.perf_counter() + 0.5 * self.seconds_left
-        start = self._starts.improve(best.recipe, until)
-        if start is not self._starts.find(best.recipe):
-            candidate = Candidate(self.rest, best.recipe, name=best.name, hyperparameters=start[:2])
+        starts, mean = self._prepared(best.recipe)
+        start = starts.improve(best.recipe, until)
+        if start is not starts.find(best.recipe):
+            candidate = Candidate(
+                self.rest, best.recipe, name=best.name, hyperparameters=start[:2], mean=mean
+            )
             self._score(candidate)
 
     def _candidate(self, name: str) -> Candidate:
@@ -363,12 +389,13 @@ class _Race:
         task, recipe = self.rest, self.task.recipe(name)
         if recipe.makes_kernel:
             return Candidate(task, recipe, name=name)
-        start = self._starts.find(recipe)
+        starts, mean = self._prepared(recipe)
+        start = starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
         if task.kernel is None and (found := name_of(start.kernel)) is not None:
             chosen: dict[str, Any] = {"kernel": found}
             recipe = dataclasses.replace(recipe, **chosen)
-        return Candidate(task, recipe, name=name, hyperparameters=start[:2])
+        return Candidate(task, recipe, name=name, hyperparameters=start[:2], mean=mean)
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""

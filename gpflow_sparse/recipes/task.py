@@ -8,7 +8,7 @@ import gpflow
 
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
+from gpflow_sparse.recipes.registry import RECIPES, kind_of, read_options, recipe_of
 from gpflow_sparse.recipes.rows import Pair, sized
 
 _WITH = " with "
@@ -66,6 +66,11 @@ class Task:
         return self.dataset.train[0].shape[1]
 
     @property
+    def num_outputs(self) -> int:
+        """Columns of the outputs."""
+        return self.dataset.train[1].shape[1]
+
+    @property
     def is_long(self) -> bool:
         """Whether there are more rows than a small table has."""
         return self.num_rows > self.few_rows
@@ -75,10 +80,11 @@ class Task:
         The recipe of a candidate; by default at most a quarter of the rows are inducing points, or
         all distinct rows where rows repeat.
 
-        :param name: a method, or "METHOD with LIKELIHOOD".
+        :param name: a method, or "METHOD with VARIANT", see
+            :meth:`~gpflow_sparse.recipes.base.Recipe.variants`.
         """
-        method, _, likelihood = name.partition(_WITH)
-        given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
+        method, _, variant = name.partition(_WITH)
+        given = dict(self.options) | kind_of(method).variants(self)[variant]
         return self.sized(recipe_of(method, **read_options(method, given)))
 
     def sized(self, recipe: Recipe) -> Recipe:
@@ -96,7 +102,7 @@ def method_of(name: str) -> str:
 
 
 def candidates(task: Task) -> list[str]:
-    """The methods that the automatic choice tries for a table, each perhaps with a likelihood."""
+    """The methods that the automatic choice tries for a table, with their variants."""
     suited = [
         kind
         for kind in RECIPES.values()
@@ -105,7 +111,7 @@ def candidates(task: Task) -> list[str]:
     if not task.is_long and any(kind.is_best_on_few_rows for kind in suited):
         suited = [kind for kind in suited if kind.is_best_on_few_rows]
     return [
-        f"{kind.name}{_WITH}{likelihood}" if likelihood else kind.name
+        f"{kind.name}{_WITH}{variant}" if variant else kind.name
         for kind in suited
-        for likelihood in kind.likelihoods_tried(task)
+        for variant in kind.variants(task)
     ]

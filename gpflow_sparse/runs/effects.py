@@ -111,6 +111,8 @@ def factors_of(names: Sequence[str], table: TableFormat | None) -> list[Factor]:
         if kind == "category":
             places = tuple(itertools.islice(free, len(column.levels)))
             found.append(Factor(name, kind, places, column.levels))
+            averages = itertools.islice(free, column.num_averages)
+            found += [Factor(names[place], "number", (place,)) for place in averages]
         elif kind != "dropped":
             found.append(Factor(name, kind, (next(free),)))
             if column.missing:

@@ -78,8 +78,10 @@ def _split_file(
     if only_numbers:
         X = inputs.to_numpy()
     else:
-        encoder = known.encoder if known else TableEncoder().fit(inputs.iloc[train])
+        given = inputs.iloc[train], target.values[train], target.num_classes
+        encoder = known.encoder if known else TableEncoder().fit(*given)
         X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
+        X[train] = encoder.transform_training(*given)
         table = TableFormat(encoder.columns_, target.column)
     Y, numbers = target.values[:, None], inputs.index.to_numpy()
     dataset = Dataset(

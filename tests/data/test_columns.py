@@ -276,3 +276,63 @@ def test_a_column_that_counts_the_rows_is_said():
     for table in (frame, frame.astype(str), part, frame.assign(id=frame["id"] - 1)):
         assert TableEncoder().fit(table).notes_ == (note,)
     assert TableEncoder().fit(frame.assign(id=frame["id"] * 2)).notes_ == ()
+
+
+def test_levels_beyond_thirty_have_the_average_target():
+    """Of other rows in training, moved to the average of all rows where a level has few."""
+    rng = np.random.default_rng(0)
+    city = rng.integers(40, size=4000)
+    effect = rng.normal(size=41)
+    y = effect[city] + 0.1 * rng.normal(size=4000)
+    frame = pd.DataFrame({"city": [f"c{i:02}" for i in city], "size": rng.normal(size=4000)})
+    encoder = TableEncoder()
+    rows = encoder.fit_transform(frame, y)
+    assert encoder.get_feature_names_out()[30] == "city: average"
+    assert rows.shape == (4000, 32)
+    np.testing.assert_allclose(rows[:, 30], effect[city], atol=0.1)
+    one = city == 7
+    assert len(set(rows[one, 30])) == 5  # one for each fold, without its rows
+    new = frame.iloc[:2].assign(city=["c07", "new"])
+    found = TableEncoder.from_columns(encoder.columns_).transform(new)
+    np.testing.assert_allclose(found[0, 30], y[one].mean(), atol=1e-3)  # the prior is weak
+    np.testing.assert_allclose(found[1, 30], y.mean(), rtol=1e-12)
+    assert "1 of 2 cells of 'city' are other levels than in training" in encoder.gaps(new)[0]
+    assert not encoder.empty(new).any()
+
+
+def test_averages_of_noise_do_not_give_a_target_away():
+    """Of levels with two rows each; averages with the row itself would be close to its target."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"name": [f"n{i // 2}" for i in range(2000)], "x": rng.normal(size=2000)})
+    y = rng.normal(size=2000)
+    encoder = TableEncoder()
+    out_of_fold = encoder.fit_transform(frame, y)[:, 30]
+    assert abs(np.corrcoef(out_of_fold, y)[0, 1]) < 0.1
+    assert np.corrcoef(encoder.transform(frame)[:, 30], y)[0, 1] > 0.5
+    np.testing.assert_array_equal(encoder.transform_training(frame, y)[:, 30], out_of_fold)
+
+
+@pytest.mark.parametrize(("num_classes", "count"), [(2, 1), (3, 3), (11, 0)])
+def test_averages_of_labels_are_frequencies(num_classes, count):
+    rng = np.random.default_rng(0)
+    city = rng.integers(40, size=4000)
+    labels = (city + (rng.uniform(size=4000) < 0.2)) % num_classes
+    frame = pd.DataFrame({"city": [f"c{i:02}" for i in city], "x": rng.normal(size=4000)})
+    encoder = TableEncoder().fit(frame, labels, num_classes)
+    found = encoder.transform(frame)[:, 30:-1]
+    assert found.shape == (4000, count)
+    if count:
+        frequencies = np.mean(labels[city == 3][:, None] == np.arange(num_classes), axis=0)
+        np.testing.assert_allclose(found[city == 3][0], frequencies[-count:], atol=0.02)
+
+
+def test_few_levels_and_no_targets_have_no_averages():
+    frame = pd.DataFrame({"city": [f"c{i % 40}" for i in range(400)], "a": ["x", "y"] * 200})
+    assert TableEncoder().fit(frame).transform(frame).shape == (400, 32)
+    few = frame.assign(city=frame["a"].str.upper() + "1", n=np.arange(400.0) ** 2)
+    assert not any(c.averaged for c in TableEncoder().fit(few, np.arange(400)).columns_)
+
+
+def test_averages_of_another_number_of_levels_are_refused():
+    with pytest.raises(ValueError, match="finite averages of each of 2 levels"):
+        Column("city", "category", levels=("a",), averaged=("a", "b"), averages=(1.0, 2.0))

@@ -62,7 +62,7 @@ def test_the_fit_of_repeated_measurements_stays_within_its_bounds():
     assert not np.allclose(ratio, 1.0)
     assert ratio.min() > 0.0099
     assert ratio.max() < 101.0
-    assert noise > 0.99e-4
+    assert noise > 1.9e-6
     assert np.linalg.eigvalsh(kernel(X).numpy())[0] > -1e-10
 
 

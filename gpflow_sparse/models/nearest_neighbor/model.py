@@ -144,19 +144,25 @@ class NearestNeighborGP(RegressionModel):
     def _objective(self, parts: list[tf.Tensor]) -> tf.Tensor:
         """:meth:`leave_one_out_log_density` of rows and their neighbors."""
         size = max(1, _BLOCK_ENTRIES // self.neighbors.num_neighbors**2)
+        errors = self._errors(*self.data)  # once, as the mean function may take long
         (total,) = streamed_sum(
-            lambda blocks, _: [self._log_densities(*blocks)], parts, block_rows=size
+            lambda blocks, shared: [self._log_densities(*blocks, *shared)],
+            parts,
+            [errors],
+            block_rows=size,
         )
         return total * tf.cast(len(self.data[0]) / parts[0].shape[0], total.dtype)
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Errors of the prior mean and precisions of their noise at Z, ``[., P]`` each."""
-        errors, counts = self._means()
+        errors, counts = self._means(self._errors(*self.data))
         return errors, counts * tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
 
-    def _means(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean errors of the prior mean at Z ``[., P]`` and numbers of outputs there ``[., 1]``."""
-        errors = self._errors(*self.data)
+    def _means(self, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean errors of the prior mean at Z ``[., P]`` and numbers of outputs there ``[., 1]``, from
+        the errors at all rows ``[N, P]``.
+        """
         if self.groups is None:
             return errors, tf.ones([1, 1], errors.dtype)
         (_, of_row), size = self.groups, self.neighbors.Z.shape[0]
@@ -167,17 +173,20 @@ class NearestNeighborGP(RegressionModel):
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         return Y - mean
 
-    def _log_densities(self, rows: tf.Tensor, around: tf.Tensor) -> tf.Tensor:
-        """The sum of the log densities of some rows ``[n]``, each given others ``[n, H]``."""
+    def _log_densities(self, rows: tf.Tensor, around: tf.Tensor, errors: tf.Tensor) -> tf.Tensor:
+        """
+        The sum of the log densities of some rows ``[n]``, each given others ``[n, H]``.
+
+        :param errors: of the prior mean at all rows ``[N, P]``.
+        """
         X, Y = self.data
         own, noise = tf.gather(X, rows), tf.cast(self._noise(), X.dtype)
-        error = self._errors(own, tf.gather(Y, rows))
+        error = tf.gather(errors, rows)
         if self.groups is None:
-            errors = self._errors(*(tf.gather(part, tf.reshape(around, [-1])) for part in (X, Y)))
-            values = tf.reshape(errors, [*tf.unstack(tf.shape(around)), Y.shape[1]])  # [n, H, P]
+            values = tf.gather(errors, around)  # [n, H, P]
         else:
             own_place = tf.gather(self.groups[1], rows)
-            values, counts = self._without(own_place, around, error)
+            values, counts = self._without(own_place, around, error, self._means(errors))
             noise = noise / counts
         places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
         mean, var = nearest_rows_moments(
@@ -187,14 +196,20 @@ class NearestNeighborGP(RegressionModel):
         return tf.reduce_sum(self.likelihood.predict_log_density(own, mean, var, error))
 
     def _without(
-        self, places: tf.Tensor, around: tf.Tensor, error: tf.Tensor
+        self,
+        places: tf.Tensor,
+        around: tf.Tensor,
+        error: tf.Tensor,
+        at_places: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
         without one output at each of some places ``[n]``, which has this error ``[n, P]``.
+
+        :param at_places: see :meth:`_means`.
         """
-        means, counts = self._means()
-        means, counts = tf.gather(means, around), tf.gather(counts[:, 0], around)
+        means, counts = (tf.gather(part, around) for part in at_places)
+        counts = counts[..., 0]
         own = tf.cast(around == places[:, None], means.dtype)
         sums = counts[:, :, None] * means - own[:, :, None] * error[:, None]
         counts -= own

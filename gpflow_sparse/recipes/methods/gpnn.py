@@ -6,7 +6,7 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.recipes import options
-from gpflow_sparse.recipes.base import Recipe, option
+from gpflow_sparse.recipes.base import TREES, ZERO, Recipe, option
 from gpflow_sparse.recipes.untrained import evaluate_once
 
 # Entries of the covariances of a block of rows with their neighbors.
@@ -35,12 +35,27 @@ class GPnn(Recipe):
     num_neighbors: int = option(
         128, "Nearest training rows from which a row is predicted.", least=1
     )
+    mean: str = option(
+        ZERO,
+        "Prior mean: zero, or trees, boosted trees with a weight that held-out rows determine. "
+        "auto tries both.",
+        choices=[ZERO, TREES],
+    )
 
     @classmethod
     def suits(cls, task: Any) -> str:
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP of all rows"
         return ""
+
+    @classmethod
+    def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
+        has_trees = "mean" not in task.options and task.num_outputs == 1
+        return {"": {}, **({TREES: {"mean": TREES}} if has_trees else {})}
+
+    @property
+    def full_title(self) -> str:
+        return f"{super().full_title}{' about trees' if self.mean == TREES else ''}"
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         noise_variance = likelihood.variance.numpy()

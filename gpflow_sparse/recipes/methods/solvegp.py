@@ -46,10 +46,11 @@ class SolveGP(Recipe):
         return ""
 
     @classmethod
-    def likelihoods_tried(cls, task: Any) -> list[str]:
+    def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         # Robust-max trains faster; softmax has probabilities that are calibrated where classes
         # overlap or few steps were made, and is the only one where there is no time for both.
-        return ["softmax", ""] if task.has_many_classes else [""]
+        tried = {"softmax": {"likelihood": "softmax"}} if task.has_many_classes else {}
+        return {**tried, "": {}}
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
