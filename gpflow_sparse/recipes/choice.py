@@ -1,6 +1,5 @@
 """The choice of a method by the log density of held-out rows, within a time budget."""
 
-import dataclasses
 import math
 import time
 import warnings
@@ -21,7 +20,7 @@ from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, shuffled
-from gpflow_sparse.recipes.starts import InitialHyperparameters, name_of
+from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 from gpflow_sparse.recipes.task import Task, candidates, method_of
 from gpflow_sparse.training.calibration import calibration_improvement
 from gpflow_sparse.validation import checks
@@ -350,9 +349,8 @@ class _Race:
             return Candidate(task, recipe, name=name)
         start = self._starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
-        if task.kernel is None and (found := name_of(start.kernel)) is not None:
-            chosen: dict[str, Any] = {"kernel": found}
-            recipe = dataclasses.replace(recipe, **chosen)
+        if task.kernel is None:
+            recipe = resolved(recipe, start.kernel)
         return Candidate(task, recipe, name=name, hyperparameters=start[:2])
 
     def _score(self, candidate: Candidate) -> None:

@@ -31,6 +31,7 @@ class GPnn(Recipe):
 
     kernel: str = options.kernel("auto")
     ard: bool = options.ard()
+    metric: str = options.metric()
     num_subset: int = options.num_subset()
     num_neighbors: int = option(
         128, "Nearest training rows from which a row is predicted.", least=1
