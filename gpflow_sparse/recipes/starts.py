@@ -66,8 +66,8 @@ class _Trial(NamedTuple):
     """Which subsets; trials of one seed are compared on the same held-out rows."""
     all_rows: bool = False
     """Whether an exact GP of all rows is fitted, and judged by its evidence."""
-    num_refits: int = 0
-    """How often lengthscales were put along the axes of the gradients of the model before."""
+    along: "_Trial | None" = None
+    """The trial along the axes of whose gradients lengthscales are; None for columns of X."""
 
 
 class InitialHyperparameters:
@@ -79,9 +79,10 @@ class InitialHyperparameters:
     better. If a recipe leaves the kernel open, each kernel is fitted to local subsets and judged in
     this way. No fit is made twice.
 
-    If a recipe leaves the metric open, the best fit is followed by up to three with a lengthscale
-    for each axis of the gradients of the fit before (:func:`gradient_axes`), as long as the nearest
-    rows predict held-out rows better.
+    If a recipe leaves the metric open, the best fit is followed by up to three rounds of fits with
+    a lengthscale for each axis of the gradients of the best fit before
+    (:func:`~gpflow_sparse.initialization.gradient_axes`), as long as the nearest rows predict
+    held-out rows better.
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
     and with a common one; the fit with the higher evidence is the start.
@@ -158,21 +159,24 @@ class InitialHyperparameters:
             kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]
             trials = [trials[0]._replace(kernel=n, ard=a, all_rows=True) for n, a in kinds]
         trials = self._ranked(trials)
-        return self._along_gradients(trials[-1], recipe) if trials else None
+        return self._along_gradients(trials, subsets, recipe) if trials else None
 
-    def _along_gradients(self, best: _Trial, recipe: Any) -> _Trial:
-        """The best of a trial and of fits along the axes of gradients, as the recipe allows."""
-        metric = getattr(recipe, "metric", COLUMNS)
+    def _along_gradients(
+        self, trials: list[_Trial], subsets: list[int | None], recipe: Any
+    ) -> _Trial:
+        """The best of ranked trials and of fits along the axes of gradients, as recipes allow."""
+        metric, best = getattr(recipe, "metric", COLUMNS), trials[-1]
         fixed = best.kernel is None or best.all_rows or best.on_grid or not best.ard
         if metric == COLUMNS or fixed or self._dataset.train[0].shape[1] == 1:
             return best
-        trials = [best] if metric == AUTO_KERNEL else []
-        for count in range(1, _MAX_REFITS + 1):
-            trial = best._replace(num_refits=count)
-            trials = self._ranked([*trials, trial])
-            if trial not in trials[-1:]:
+        trials = trials if metric == AUTO_KERNEL else []
+        for _ in range(_MAX_REFITS):
+            again = [best._replace(num_rows=subset, along=best) for subset in subsets]
+            trials = self._ranked([*trials, *again])
+            if not trials or trials[-1] not in again:
                 break
-        return trials[-1] if trials else best
+            best = trials[-1]
+        return best
 
     @functools.cached_property
     def _num_distinct(self) -> int:
@@ -197,15 +201,10 @@ class InitialHyperparameters:
     def _kernel(self, trial: _Trial) -> gpflow.kernels.Kernel:
         if self._given is not None:
             return copy.deepcopy(self._given)
-        if not trial.num_refits:
+        if trial.along is None:
             return _make_kernel(trial, self._lengthscales(trial.seed))
-        axes, lengthscales = self._axes(self._before(trial))
+        axes, lengthscales = self._axes(trial.along)
         return LinearMap(_make_kernel(trial, lengthscales), axes)
-
-    @staticmethod
-    def _before(trial: _Trial) -> _Trial:
-        """The trial from whose gradients the axes of a trial are."""
-        return trial._replace(num_refits=trial.num_refits - 1, draw=0)
 
     def _find_axes(self, trial: _Trial) -> tuple[np.ndarray, np.ndarray]:
         """
@@ -245,8 +244,8 @@ class InitialHyperparameters:
                 *rows, kernel, num_rows=trial.num_rows, seed=seed
             )
         seconds = time.perf_counter() - begin
-        if trial.num_refits:
-            seconds += self._fit(self._before(trial)).seconds
+        if trial.along is not None:
+            seconds += self._fit(trial.along).seconds
         return Hyperparameters(kernel, noise_variance, seconds, log_evidence)
 
     def _score_once(self, trial: _Trial) -> float:

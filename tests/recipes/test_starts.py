@@ -300,7 +300,9 @@ def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better
         chosen, base = resolved(recipe, found.kernel), found.kernel.base
         assert (chosen.kernel, chosen.metric) == ("squared_exponential", "gradients")
         assert densities[0] > densities[1] + 0.1
-        np.testing.assert_allclose(np.abs(found.kernel.matrix.numpy()[0] @ direction), 1.0, atol=0.02)
+        np.testing.assert_allclose(
+            np.abs(found.kernel.matrix.numpy()[0] @ direction), 1.0, atol=0.02
+        )
         assert base.lengthscales.numpy()[0] < 0.5 * base.lengthscales.numpy()[1:].min()
         assert found.seconds > columns.seconds  # with the fits before it
         model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
