@@ -36,6 +36,8 @@ _MEASURED = 10
 _MAX_PASSES, _FRACTION = 200, 0.95
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MAX_BASELINE_VALUES = 2e6
+# Fraction of the time in which rounds of fits along the axes of gradients begin.
+_AXES_FRACTION = 0.5
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
@@ -286,7 +288,10 @@ class _Race:
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
-        self._starts = InitialHyperparameters(self.rest.dataset, task.likelihood, task.kernel)
+        until = math.inf if seconds is None else self.begin + _AXES_FRACTION * seconds
+        self._starts = InitialHyperparameters(
+            self.rest.dataset, task.likelihood, task.kernel, until
+        )
         self.start_seconds = 0.0
 
     @property

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -98,14 +99,17 @@ class InitialHyperparameters:
         dataset: Dataset,
         likelihood: Any = None,
         kernel: gpflow.kernels.Kernel | None = None,
+        until: float = math.inf,
     ) -> None:
         """
         :param dataset: standardized.
         :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
             have median lengthscales and a noise variance of 0.1.
         :param kernel: copied in place of the kernels that configurations name.
+        :param until: value of ``time.perf_counter`` after which no round of axes begins.
         """
-        self._dataset, self._given = dataset, kernel
+        self._dataset, self._given, self._until = dataset, kernel, until
+        self._rounds: set[_Trial] = set()  # trials whose axes have been tried
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
         self._lengthscales = functools.cache(self._median_lengthscales)
         self._fit = functools.cache(self._fit_once)
@@ -171,6 +175,9 @@ class InitialHyperparameters:
             return best
         trials = trials if metric == AUTO_KERNEL else []
         for _ in range(_MAX_REFITS):
+            if best not in self._rounds and time.perf_counter() > self._until:
+                break
+            self._rounds.add(best)
             again = [best._replace(num_rows=subset, along=best) for subset in subsets]
             trials = self._ranked([*trials, *again])
             if not trials or trials[-1] not in again:
