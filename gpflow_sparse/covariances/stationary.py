@@ -55,8 +55,8 @@ def covariance(
     :return: ``[N, N2]``; or ``[..., N, N]``.
     :raises ValueError: for a kernel of a user's class that cannot take these shapes.
     """
-    X = tf.convert_to_tensor(X)
-    other = X if X2 is None else tf.convert_to_tensor(X2)
+    kernel, X, X2 = unmapped(kernel, X, X2)
+    other = X if X2 is None else X2
     batches = X2 is not None and (X.shape.rank != 2 or other.shape.rank != 2)
     if type(kernel) not in _FAST or X.shape.rank is None or batches:
         K = _by_gpflow(kernel, X, None if X2 is None else other)
@@ -71,8 +71,29 @@ def covariance(
     return K
 
 
+def unmapped(kernel: Kernel, *inputs: Any) -> tuple[Any, ...]:
+    """
+    The kernel inside of a :class:`~gpflow_sparse.kernels.LinearMap`, and its inputs; any other
+    kernel, and the inputs as they are.
+
+    :param inputs: ``[..., D]`` each, or None.
+    :return: a kernel, and for each of the inputs a tensor ``[..., D']`` or None.
+    """
+    tensors = [None if X is None else tf.convert_to_tensor(X) for X in inputs]
+    if not is_map(kernel):
+        return kernel, *tensors
+    return unmapped(kernel.base, *(None if X is None else kernel.mapped(X) for X in tensors))
+
+
+def is_map(kernel: Kernel) -> bool:
+    """Whether a kernel is a :class:`~gpflow_sparse.kernels.LinearMap`, of a folder above."""
+    return hasattr(kernel, "mapped")
+
+
 def is_stationary(kernel: Kernel) -> bool:
     """Whether a kernel is one of GPflow's that a common shift of both inputs leaves as it is."""
+    if is_map(kernel):
+        return is_stationary(kernel.base)
     if type(kernel) in (Sum, Product):
         return all(is_stationary(part) for part in kernel.kernels)
     # a user's class that has another K need not depend on differences
@@ -135,6 +156,7 @@ def _of_user(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
 
 def in_lengthscales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """The columns of ``X [n, D]`` that a stationary kernel reads, over its lengthscales; or X."""
+    kernel, X = unmapped(kernel, X)
     return kernel.scale(kernel.slice(X, None)[0]) if isinstance(kernel, Stationary) else X
 
 
@@ -184,6 +206,7 @@ def local_covariances(
     :param X: ``[n, D]``.
     :param places: ``[n, H, D]``.
     """
+    kernel, X, places = unmapped(kernel, X, places)
     diagonal = kernel(X, full_cov=False)
     if type(kernel) not in _FAST:
         both = _by_gpflow(kernel, tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
@@ -198,6 +221,7 @@ def local_covariances(
 
 def local_cross_covariances(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """``k(Z_i, x_i) [n, H]`` of :func:`local_covariances` alone, O(n H D)."""
+    kernel, X, places = unmapped(kernel, X, places)
     if type(kernel) not in _FAST:
         return tf.map_fn(
             lambda pair: _by_gpflow(kernel, pair[0], pair[1][None])[:, 0],

@@ -11,7 +11,7 @@ from gpflow import Parameter
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import IsotropicStationary, Kernel
 
-from gpflow_sparse.covariances.stationary import covariance, local_covariances
+from gpflow_sparse.covariances.stationary import covariance, local_covariances, unmapped
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
 from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, rounded
 from gpflow_sparse.validation import checks
@@ -182,8 +182,9 @@ class NeighborInducingPoints(InducingVariables):
         """
         The units of the columns that the kernel reads in which distances are taken: lengthscales
         relative to the first, ``[D']`` or a scalar, rounded. None for kernels whose value does not
-        fall with a distance.
+        fall with a distance. Of a :class:`~gpflow_sparse.kernels.LinearMap` those of mapped inputs.
         """
+        (kernel,) = unmapped(kernel)
         if not isinstance(kernel, IsotropicStationary):
             return None
         lengthscales = tf.stop_gradient(tf.convert_to_tensor(kernel.lengthscales))
@@ -209,7 +210,8 @@ class NeighborInducingPoints(InducingVariables):
         :param keep: use and extend results kept by :attr:`num_remembered` and :meth:`look_ahead`.
         :return: int32 ``[N, count]``; -1 where there are no more.
         """
-        Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
+        search, metric = _search_of(self, kernel), self.metric(kernel)
+        kernel, X, Z = unmapped(kernel, X, self.Z)
         if metric is None:
             own = kernel(Z, full_cov=False)
             # a point where f is known explains nothing
@@ -218,7 +220,7 @@ class NeighborInducingPoints(InducingVariables):
         X = _scaled(X, kernel, metric)
         if self._in_graph or before is not None:
             return nearest(X, _scaled(Z, kernel, metric), count, before)
-        columns, search = kernel.active_dims, _search_of(self, kernel)
+        columns = kernel.active_dims
 
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
             return search.find(X, Z, metric, count, columns, keep=keep)
@@ -247,14 +249,15 @@ class NeighborInducingPoints(InducingVariables):
 
         :return: zero, so that a graph runs it.
         """
-        columns, search = kernel.active_dims, _search_of(self, kernel)
+        search, metric = _search_of(self, kernel), self.metric(kernel)
+        kernel, X, Z = unmapped(kernel, X, self.Z)
+        columns = kernel.active_dims
 
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.int32:
             search.find_ahead(X, Z, metric, self.num_neighbors, columns)
             return np.int32(0)
 
-        metric = self.metric(kernel)
-        arguments = [_scaled(X, kernel, metric), tf.convert_to_tensor(self.Z), metric]
+        arguments = [_scaled(X, kernel, metric), Z, metric]
         return tf.numpy_function(outside, arguments, tf.int32)
 
 

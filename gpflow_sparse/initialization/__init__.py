@@ -1,6 +1,7 @@
 """Starting values from the data: inducing inputs, lengthscales, kernel hyperparameters."""
 
 from gpflow_sparse._names import restrict_dir
+from gpflow_sparse.initialization.gradient_axes import gradient_axes
 from gpflow_sparse.initialization.hyperparameters import (
     local_hyperparameters,
     neighbor_log_density,
@@ -17,6 +18,7 @@ from gpflow_sparse.initialization.inducing_inputs import (
 )
 
 __all__ = [
+    "gradient_axes",
     "greedy_orthogonal",
     "greedy_variance",
     "kmeans",

@@ -20,7 +20,7 @@ from gpflow_sparse.inference.laplace import laplace
 from gpflow_sparse.inference.log_parameters import LogParameters, is_positive
 from gpflow_sparse.inference.marginal_likelihood import log_density
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
-from gpflow_sparse.initialization.inducing_inputs import input_scale
+from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
@@ -155,7 +155,7 @@ def local_hyperparameters(
     rows = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = _held_out(len(rows.X), _HELD_OUT, seed)
-    scaled = np.asarray(rows.X)[rest] / input_scale(kernel, rows.X.shape[1])
+    scaled = in_units(kernel, rows.X)[rest]
     centers = scaled[: max(1, min(num_subsets, len(rest) // num_rows))]
     found = rest[NeighborIndex(scaled).query(centers, min(num_rows, len(rest)))]  # [B, n]
     model = _ExactGPs(rows.take(found), kernel, mean_function, noise_variance)
@@ -403,7 +403,7 @@ def _neighbor_log_density(
     rest, held_out = _held_out(len(rows.X), num_held_out, seed)
     if not len(held_out):
         return 0.0
-    scaled = rows.X.numpy() / input_scale(kernel, rows.X.shape[1])
+    scaled = in_units(kernel, rows.X)
     count = min(num_neighbors, len(rest))
     around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
     errors = _errors(model, rows)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.covariances.stationary import centered
+from gpflow_sparse.covariances.stationary import centered, unmapped
 from gpflow_sparse.initialization.repeated_rows import distinct_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
@@ -69,6 +69,12 @@ def input_scale(kernel: Kernel | None, num_columns: int) -> Array:
     shapes = ((), (1,), (num_columns,))
     scale = checks.require_positive(lengthscales, name, wanted, shapes, tf.float64)
     return np.broadcast_to(scale, (num_columns,))
+
+
+def in_units(kernel: Kernel, X: Any) -> Array:
+    """Inputs ``[N, D]`` as the kernel maps them, over the lengthscale of every column."""
+    kernel, mapped = unmapped(kernel, X)
+    return np.asarray(mapped) / input_scale(kernel, mapped.shape[1])
 
 
 def _distinct_centers(centers: Array, rows: Array) -> Array:

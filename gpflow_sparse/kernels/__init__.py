@@ -3,6 +3,7 @@
 from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, SoftKI, WithMissingVariance
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
+from gpflow_sparse.kernels.linear_map import LinearMap
 from gpflow_sparse.kernels.main_effects import MainEffects
 from gpflow_sparse.kernels.product import product_of
 from gpflow_sparse.kernels.tables import table_kernel
@@ -13,6 +14,7 @@ __all__ = [
     "Basis",
     "Convolutional",
     "Corrected",
+    "LinearMap",
     "MainEffects",
     "SoftKI",
     "WithMissingVariance",

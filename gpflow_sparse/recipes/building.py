@@ -83,7 +83,6 @@ def build_model(
     return attach_units(model, dataset)
 
 
-<<<<<<< HEAD
 def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndarray) -> None:
     """
     Lower the starting noise variance of a model with inducing points to that of the exact GP, or to
@@ -101,7 +100,8 @@ def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndar
     left = float(np.mean(found.unexplained * model.kernel(rows, full_cov=False)))
     variance = noise_parameter(model.likelihood)
     variance.assign(min(max(noise_variance, left), float(variance.numpy())))
-=======
+
+
 def _smoother(
     recipe: Recipe, starts: InitialHyperparameters, start: gpflow.models.GPModel | None
 ) -> tuple[gpflow.kernels.Kernel, Any]:
@@ -109,7 +109,6 @@ def _smoother(
     if start is not None:
         return start.kernel, start.likelihood.variance
     return starts.find(recipe)[:2]
->>>>>>> h1
 
 
 def _with_any_points(recipe: Recipe) -> Recipe:

@@ -1,6 +1,5 @@
 """The choice of a method by the log density of held-out rows, within a time budget."""
 
-import dataclasses
 import math
 import time
 import warnings
@@ -21,7 +20,7 @@ from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, shuffled
-from gpflow_sparse.recipes.starts import InitialHyperparameters, name_of
+from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 from gpflow_sparse.recipes.task import Task, candidates, method_of
 from gpflow_sparse.recipes.tree_mean import TreeMean, expected_seconds, fit_tree_mean
 from gpflow_sparse.training.calibration import calibration_improvement
@@ -38,8 +37,8 @@ _MEASURED = 10
 _MAX_PASSES, _FRACTION = 200, 0.95
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MAX_BASELINE_VALUES = 2e6
-# Fraction of a budget after which no further kernel is fitted.
-_KERNELS = 0.15
+# Fraction of a budget in which kernels are compared, and axes of gradients are found.
+_STARTS = 0.4
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
@@ -312,7 +311,7 @@ class _Race:
         self.start_seconds = 0.0
 
     def _starts_of(self, dataset: Dataset) -> InitialHyperparameters:
-        seconds = math.inf if self.seconds is None else _KERNELS * self.seconds
+        seconds = math.inf if self.seconds is None else _STARTS * self.seconds
         until = time.perf_counter() + seconds
         return InitialHyperparameters(dataset, self.task.likelihood, self.task.kernel, until=until)
 
@@ -392,9 +391,8 @@ class _Race:
         starts, mean = self._prepared(recipe)
         start = starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
-        if task.kernel is None and (found := name_of(start.kernel)) is not None:
-            chosen: dict[str, Any] = {"kernel": found}
-            recipe = dataclasses.replace(recipe, **chosen)
+        if task.kernel is None:
+            recipe = resolved(recipe, start.kernel)
         return Candidate(task, recipe, name=name, hyperparameters=start[:2], mean=mean)
 
     def _score(self, candidate: Candidate) -> None:

@@ -20,6 +20,17 @@ def ard() -> Any:
     return option(True, "One lengthscale per input column, or one for all.")
 
 
+def metric() -> Any:
+    """Directions along which lengthscales are."""
+    return option(
+        "auto",
+        "Lengthscales along the columns of X, or along the axes of the gradients of a model. auto: "
+        "those with which the nearest rows predict held-out rows better; columns without "
+        "lengthscales of their own, and for an exact GP of at most 1,000 rows.",
+        choices=["auto", "columns", "gradients"],
+    )
+
+
 def num_subset() -> Any:
     """Rows to which starting hyperparameters are fitted."""
     return option(

@@ -59,6 +59,12 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
                 f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} values, but X has "
                 f"{num_columns} column(s); each row of X is one flattened image."
             )
+    elif hasattr(kernel, "mapped"):  # LinearMap of this package
+        if kernel.matrix.shape[1] != num_columns:
+            raise ValueError(
+                f"{name}.matrix has {kernel.matrix.shape[1]} columns, but X has {num_columns}; "
+                "make a LinearMap for these inputs."
+            )
     else:
         _require_columns(kernel, num_columns, name)
         if isinstance(kernel, kernels.Periodic):

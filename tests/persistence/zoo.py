@@ -8,6 +8,7 @@ from gpflow import functions, inducing_variables, kernels, likelihoods, models
 
 from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier, SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
+from gpflow_sparse.kernels import LinearMap
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
     Laplace,
@@ -80,6 +81,7 @@ KERNELS = {
     "polynomial": lambda: kernels.Polynomial(degree=2.0) + kernels.White(),
     "constant": lambda: kernels.Constant() + kernels.White(),
     "periodic": lambda: kernels.Periodic(kernels.SquaredExponential(), period=[1.0, 2.0]),
+    "linear_map": lambda: LinearMap(kernels.Matern32(lengthscales=[0.7]), [[0.6, 0.8]]),
     "tree": lambda: (kernels.RBF() + kernels.Linear()) * kernels.Matern12() + kernels.Bias(),
 }
 # Kernels that want inputs, inducing variables or outputs of their own: kernel, Z, P.

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from unittest import mock
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -97,3 +98,21 @@ def test_closed_forms_take_the_place_of_steps():
     # 75 s after the steps, and ten evaluations of 5 s
     assert history.num_steps in (6, 7)
     assert config.train(model, dataset.train, until=now, progress=False).num_steps == 1
+
+
+@pytest.mark.parametrize("lengthscale", [2.0, 0.01])
+def test_gpnn_takes_more_neighbors_where_left_out_rows_gain(lengthscale):
+    """A smooth function of some columns is known better from more rows, a rough one is not."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(400, 4))
+    Y = np.sin(X.sum(axis=1, keepdims=True) / lengthscale) + 0.01 * rng.normal(size=(400, 1))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=lengthscale)
+    recipe, likelihood = recipe_of("gpnn"), gpflow.likelihoods.Gaussian(1e-4)
+    few, more = (
+        recipe.build((X, Y), kernel, likelihood, num_neighbors=count) for count in (128, 256)
+    )
+    gain = float(more.leave_one_out_log_density() - few.leave_one_out_log_density()) / 400
+    assert (gain > 0.02) == (lengthscale == 2.0)
+    assert recipe.finish(few).neighbors.num_neighbors == (256 if gain > 0.02 else 128)
+    fixed = dataclasses.replace(recipe, num_neighbors=100)
+    assert fixed.finish(fixed.build((X, Y), kernel, likelihood)).neighbors.num_neighbors == 100

@@ -17,8 +17,9 @@ from gpflow_sparse.initialization import (
     median_lengthscales,
     subset_hyperparameters,
 )
+from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.registry import RECIPES, recipe_of
-from gpflow_sparse.recipes.starts import InitialHyperparameters
+from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 
 FOR_CLASSES = ("dirichlet_gpnn", "site_vgp")
 TABULAR = [n for n, kind in RECIPES.items() if not kind.takes_images and n not in FOR_CLASSES]
@@ -280,3 +281,46 @@ def test_an_exact_gp_of_few_rows_has_the_more_probable_lengthscales(columns):
     assert found.kernel.lengthscales.shape == ((2,) if columns == 2 else ())
     assert found.log_evidence >= one.log_evidence
     assert one.kernel.lengthscales.shape == ()
+
+
+def waves(is_turned, count=700):
+    """Rows of a function that varies along two of six orthogonal directions; and the first."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(count, 6))
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0] if is_turned else np.eye(6)
+    u, v = (X @ turn[:2].T).T
+    X, Y = standardized(X, (np.sin(2.0 * u) + 0.3 * v + 0.05 * rng.normal(size=count))[:, None])
+    return Dataset("table", (X, Y), (X, Y), tuple("abcdef"), "y", None), turn[0]
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better(is_turned):
+    dataset, direction = waves(is_turned)
+    recipe = recipe_of("gpnn", kernel="squared_exponential", num_subset=300)
+    starts = InitialHyperparameters(dataset)
+    found = starts.find(recipe)
+    columns = starts.find(resolved(recipe, gpflow.kernels.SquaredExponential()))
+    densities = [
+        initialization.neighbor_log_density(*dataset.train, *start[:2], num_held_out=2000)
+        for start in (found, columns)
+    ]
+    assert densities[0] >= densities[1]
+    if is_turned:
+        chosen, base = resolved(recipe, found.kernel), found.kernel.base
+        assert (chosen.kernel, chosen.metric) == ("squared_exponential", "gradients")
+        assert densities[0] > densities[1] + 0.1
+        np.testing.assert_allclose(
+            np.abs(found.kernel.matrix.numpy()[0] @ direction), 1.0, atol=0.02
+        )
+        assert base.lengthscales.numpy()[0] < 0.5 * base.lengthscales.numpy()[1:].min()
+        assert found.seconds > columns.seconds  # with the fits before it
+        scales = starts._axes(starts._best_trial(recipe).along)[1]
+        assert np.all(np.diff(scales) >= 0.0)  # they start longer where the slope is less
+        # after the time no round begins, but those that were begun count
+        starts._until = 0.0
+        assert starts.find(chosen).kernel is found.kernel
+        late = InitialHyperparameters(dataset, until=0.0)
+        assert resolved(recipe, late.find(recipe).kernel).metric == "columns"
+        model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
+        again = build_model(chosen, dataset, start=model)  # which has the matrix too
+        np.testing.assert_allclose(*(m.predict_f(dataset.train[0][:5])[0] for m in (model, again)))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.covariances.stationary import is_map
 from gpflow_sparse.validation import checks, component_checks
 
 # Rows whose neighbors are counted together.
@@ -199,6 +200,6 @@ def _state(model: Any) -> tuple[Any, ...]:
     found: list[Any] = [zlib.crc32(iv.Z.numpy().tobytes())]
     for kernel, _ in model._latents:
         metric = iv.metric(kernel)
-        parts = kernel.parameters if metric is None else [metric]
+        parts = kernel.parameters if metric is None or is_map(kernel) else [metric]
         found.append(b"".join(np.asarray(part).tobytes() for part in parts))
     return tuple(found)

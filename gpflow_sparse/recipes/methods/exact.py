@@ -36,6 +36,7 @@ class Exact(Recipe):
         "One lengthscale per input column, or one for all; with at most 1,000 rows the more "
         "probable of the two, or one for all.",
     )
+    metric: str = options.metric()
     num_subset: int = options.num_subset()
 
     @classmethod
