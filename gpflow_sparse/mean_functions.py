@@ -67,7 +67,14 @@ class BoostedTrees(gpflow.functions.MeanFunction):
     """
 
     def __init__(
-        self, column: Any, threshold: Any, left: Any, value: Any, num_trees: int, depth: int
+        self,
+        column: Any,
+        threshold: Any,
+        left: Any,
+        value: Any,
+        num_trees: int,
+        depth: int,
+        weight: float = 1.0,
     ) -> None:
         """
         Arrays have an entry for each node of all trees; the first nodes are the roots.
@@ -79,11 +86,12 @@ class BoostedTrees(gpflow.functions.MeanFunction):
         :param value: added to the sum at leaves.
         :param num_trees: T.
         :param depth: largest number of comparisons in a tree.
+        :param weight: by which the values are multiplied already, kept for information.
         """
         super().__init__()
         self.column, self.left = tf.constant(column, tf.int32), tf.constant(left, tf.int32)
         self.threshold, self.value = (tf.constant(v, tf.float64) for v in (threshold, value))
-        self.num_trees, self.depth = int(num_trees), int(depth)
+        self.num_trees, self.depth, self.weight = int(num_trees), int(depth), float(weight)
 
     @classmethod
     def from_scikit_learn(cls, models: Sequence[Any], weight: float = 1.0) -> "BoostedTrees":
@@ -112,7 +120,7 @@ class BoostedTrees(gpflow.functions.MeanFunction):
         value = weight / len(models) * (nodes["value"] + start / len(trees))
         order, depth = np.argsort(place), int(nodes["depth"].max())
         column, threshold, left, value = (p[order] for p in (column, threshold, left, value))
-        return cls(column, threshold, left, value, num_trees=len(trees), depth=depth)
+        return cls(column, threshold, left, value, len(trees), depth, weight)
 
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:

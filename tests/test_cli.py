@@ -134,6 +134,24 @@ def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeyp
     assert gs.load(tmp_path / "two" / "model.safetensors").num_data == 2160
 
 
+def test_many_levels_are_predicted_from_their_averages(run, rng, tmp_path):
+    """The rows of training are found again, with averages of other rows."""
+    city, effect = rng.integers(40, size=400), rng.normal(size=40)
+    rows = [f"c{i},{rng.normal():.4f},{effect[i] + 0.1 * rng.normal():.4f}" for i in city]
+    write_csv(tmp_path / "my.csv", rows, "city,width,price")
+    code, _, err = run(*FIT, *ALONE, "--output", "run")
+    assert code == 0, err
+    assert "'city' is a category of 40 levels" in err
+    assert "every level the average target of its rows" in err
+    code, out, err = run("evaluate", "--model", "run")
+    assert code == 0, err
+    write_csv(tmp_path / "new.csv", [*(f"c{i},0" for i in range(40)), "new,0"], "city,width")
+    code, out, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert "1 of 41 cells of 'city' are other levels than in training" in err
+    mean = np.array(read_csv(out)["mean"])
+    assert np.corrcoef(mean[:40], effect)[0, 1] > 0.9
+
+
 def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
     rows = [f"{row},{rng.choice(['red', 'blue'])},r{i}" for i, row in enumerate(numbers(rng))]
     rows[6] = ",".join(["", *rows[6].split(",")[1:]])

@@ -56,7 +56,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Learn kinds, medians and levels of the columns.
 
         :param X: a DataFrame, or an array, whose columns are then called x0, x1, and so on.
-        :param y: targets [N], numbers or integer labels; None for no averages.
+        :param y: targets [N], numbers or integer labels; without these there are no averages.
         :param num_classes: None for numbers.
         :raises ValueError: if no column is left, or a name in ``categories`` is unknown.
         """
@@ -70,8 +70,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.n_features_in_ = frame.shape[1]
         columns = [learn_column(frame[name], as_category=name in self.categories) for name in frame]
         self.columns_ = tuple(_without_repeated(frame, columns))
-        if y is not None:
-            self.columns_, _ = self._averaged(frame, y, num_classes)
+        self.columns_, _ = self._averaged(frame, y, num_classes)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, num_classes: int | None = None) -> np.ndarray:
@@ -85,7 +84,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if any(column.averaged for column in self.columns_):
             parts, start = self._averaged(frame, y, num_classes)[1], 0
             for column in self.columns_:
-                if column.averaged:
+                if column.name in parts:
                     first = start + len(column.levels)
                     values[:, first : first + column.num_averages] = parts[column.name]
                 start += _width(column)
@@ -97,6 +96,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """The columns with averages, and the averages of the training rows by column."""
         columns, parts = [], {}
         targets = np.ravel(np.asarray(y))
+        if y is None or len(targets) != len(frame) or targets.dtype.kind not in "biuf":
+            return self.columns_, {}
         for column in self.columns_:
             labels = _levels(frame[column.name]) if column.kind == "category" else np.array([])
             if len(set(labels)) > MAX_LEVELS and len(column.levels) >= MAX_LEVELS:

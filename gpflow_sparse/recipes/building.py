@@ -60,7 +60,7 @@ def build_model(
         kernel = copy.deepcopy(kernel)
         starts = InitialHyperparameters(dataset, likelihood, kernel)
         if recipe.has_tree_mean and mean is None:
-            mean = fit_tree_mean(dataset, *_smoother(recipe, starts, start), recipe.seed)
+            mean = _tree_mean(recipe, dataset, starts, start)
         if mean is not None:
             starts = InitialHyperparameters(mean.residual_data(dataset), likelihood, kernel)
         if start is not None:  # its values replace kernel, noise and inducing points
@@ -102,13 +102,17 @@ def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndar
     variance.assign(min(max(noise_variance, left), float(variance.numpy())))
 
 
-def _smoother(
-    recipe: Recipe, starts: InitialHyperparameters, start: gpflow.models.GPModel | None
-) -> tuple[gpflow.kernels.Kernel, Any]:
-    """Kernel and noise variance of a GP beside which trees are weighted."""
-    if start is not None:
-        return start.kernel, start.likelihood.variance
-    return starts.find(recipe)[:2]
+def _tree_mean(
+    recipe: Recipe,
+    dataset: Dataset,
+    starts: InitialHyperparameters,
+    start: gpflow.models.GPModel | None,
+) -> TreeMean:
+    """A mean of trees, with the weight of that of the start if it has one."""
+    if start is None:
+        return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
+    weight = getattr(start.mean_function, "weight", None)
+    return fit_tree_mean(dataset, start.kernel, start.likelihood.variance, recipe.seed, weight)
 
 
 def _with_any_points(recipe: Recipe) -> Recipe:

@@ -36,8 +36,6 @@ class TreeMean:
     """
 
     function: BoostedTrees
-    weight: float
-    """w."""
     residuals: np.ndarray
     """``Y - w o [N, 1]``."""
     seconds: float
@@ -58,7 +56,13 @@ def expected_seconds(num_rows: int, num_columns: int) -> float:
     return _SECONDS * min(_MAX_VALUES, num_rows * num_columns)
 
 
-def fit_tree_mean(dataset: Dataset, kernel: Any, noise_variance: Any, seed: int = 0) -> TreeMean:
+def fit_tree_mean(
+    dataset: Dataset,
+    kernel: Any,
+    noise_variance: Any,
+    seed: int = 0,
+    weight: float | None = None,
+) -> TreeMean:
     """
     The average of the trees of five folds, weighted as the GP beside them needs it.
 
@@ -68,6 +72,7 @@ def fit_tree_mean(dataset: Dataset, kernel: Any, noise_variance: Any, seed: int 
 
     :param dataset: standardized, with one output; of long tables the trees are fitted to some rows.
     :param kernel: of a GP of the outputs without the trees.
+    :param weight: w, if it is known already.
     :raises ValueError: for classes or several outputs.
     """
     X, Y = dataset.train
@@ -89,10 +94,11 @@ def fit_tree_mean(dataset: Dataset, kernel: Any, noise_variance: Any, seed: int 
     others = order[len(rows) :]
     for model in models if len(others) else []:
         out_of_fold[others] += model.predict(X[others]) / len(models)
-    weight = _weight(X, Y[:, 0], out_of_fold, kernel, noise_variance, order)
+    if weight is None:
+        weight = _weight(X, Y[:, 0], out_of_fold, kernel, noise_variance, order)
     function = BoostedTrees.from_scikit_learn(models, weight)
     residuals = Y - weight * out_of_fold[:, None]
-    return TreeMean(function, weight, residuals, time.perf_counter() - begin)
+    return TreeMean(function, residuals, time.perf_counter() - begin)
 
 
 def _weight(

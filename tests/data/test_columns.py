@@ -328,7 +328,8 @@ def test_averages_of_labels_are_frequencies(num_classes, count):
 
 def test_few_levels_and_no_targets_have_no_averages():
     frame = pd.DataFrame({"city": [f"c{i % 40}" for i in range(400)], "a": ["x", "y"] * 200})
-    assert TableEncoder().fit(frame).transform(frame).shape == (400, 32)
+    for y in (None, ["yes", "no"] * 200, np.zeros((400, 2))):
+        assert TableEncoder().fit_transform(frame, y).shape == (400, 32)
     few = frame.assign(city=frame["a"].str.upper() + "1", n=np.arange(400.0) ** 2)
     assert not any(c.averaged for c in TableEncoder().fit(few, np.arange(400)).columns_)
 

@@ -70,8 +70,19 @@ def test_the_model_is_a_gp_of_the_residuals_about_the_trees():
 
 
 def test_the_weight_is_one_where_trees_predict_better_than_nearest_rows():
-    assert fitted(table(steps)).weight == 1.0
-    assert fitted(table(smooth, noise=0.1)).weight == 0.5
+    assert fitted(table(steps)).function.weight == 1.0
+    assert fitted(table(smooth, noise=0.1)).function.weight == 0.5
+
+
+def test_the_model_of_all_rows_has_the_weight_of_its_start():
+    """Its hyperparameters are those of residuals with that weight."""
+    data, recipe = table(steps), GPnn(mean="trees", num_neighbors=16, **QUICK)
+    mean = fitted(data, weight=0.5)
+    start = build_model(recipe, data, mean=mean)
+    model = build_model(recipe, data, start=start)
+    np.testing.assert_allclose(model.mean_function.value, mean.function.value, rtol=1e-12)
+    np.testing.assert_array_equal(model.kernel.variance, start.kernel.variance)
+    assert model.mean_function.weight == 0.5
 
 
 def test_rows_beside_those_of_the_trees_have_the_mean_of_all_trees(monkeypatch):
