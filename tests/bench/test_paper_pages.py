@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import small_tables
+from bench import class_tables, small_tables
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -76,7 +76,7 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    assert stems == {*WHOLE, *PARTS, "small_tables"}
+    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables"}
 
 
 def test_the_page_of_small_tables_is_a_view_of_its_records():
@@ -91,6 +91,17 @@ def test_the_page_of_small_tables_is_a_view_of_its_records():
     difference = np.mean([ours - theirs for ours, theirs in pairs])
     line = next(line for line in small_tables.page(records).splitlines() if "| auto |" in line)
     assert f"{difference:+.3f} ±" in line
+
+
+def test_the_page_of_tables_of_classes_is_a_view_of_its_records():
+    records = class_tables.read(PAGES / "class_tables.jsonl")
+    assert class_tables.page(records) == (PAGES / "class_tables.md").read_text()
+    losses = {(r["data"], r["split"], r["row"]): r["log_loss"] for r in records}
+    rows = {row for _, _, row in losses}
+    whole = {key[:2] for key in losses if all((*key[:2], row) in losses for row in rows)}
+    mean = np.mean([losses[(*key, "LightGBM")] for key in whole])
+    line = next(line for line in class_tables.page(records).splitlines() if "| LightGBM |" in line)
+    assert f"| {mean:.3f} |" in line
 
 
 def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):

@@ -287,6 +287,17 @@ def class_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
     _run_tables(class_tables, datasets, rows, splits, output)
 
 
+@_of_tables("mixed-tables")
+def mixed_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
+    """Compare the automatic choice with boosted trees on tables with categories.
+
+    Finished rows are kept, and the same command resumes after the last one.
+    """
+    from bench import mixed_tables
+
+    _run_tables(mixed_tables, datasets, rows, splits, output)
+
+
 def _run_tables(module: Any, datasets: str, rows: str, splits: str, output: Path) -> None:
     with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
         chosen = _split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits")

@@ -1,7 +1,7 @@
 """Boosted trees that stop early, and GPBoost's Vecchia approximation, in the time of a row."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -33,7 +33,7 @@ def fit_trees(dataset: Dataset, budget: Budget, library: str) -> Record:
     stop, rest, own = np.split(order, [count := int(_HELD_OUT * len(X)), 2 * count])
     y = Y[:, 0]
     until = begin + (budget.seconds or np.inf)
-    model = _TREES[library]((X[own], y[own]), (X[stop], y[stop]), budget.seed, until)
+    model = STOPPED_TREES[library]((X[own], y[own]), (X[stop], y[stop]), budget.seed, until)
     variance = np.mean((y[rest] - model.predict(X[rest])) ** 2)
     mean = np.asarray(model.predict(Z))[:, None]
     seconds = time.perf_counter() - begin
@@ -41,7 +41,7 @@ def fit_trees(dataset: Dataset, budget: Budget, library: str) -> Record:
     return scores | {"chosen": f"{library} {version(library)}", "training_seconds": seconds}
 
 
-def _lightgbm(rows: Any, stop: Any, seed: int, until: float) -> Any:
+def _lightgbm(rows: Any, stop: Any, seed: int, until: float, categories: Sequence[str] = ()) -> Any:
     import lightgbm
 
     def end_in_time(state: Any) -> None:
@@ -56,7 +56,7 @@ def _lightgbm(rows: Any, stop: Any, seed: int, until: float) -> Any:
     return model.fit(*rows, eval_set=[stop], callbacks=calls)
 
 
-def _catboost(rows: Any, stop: Any, seed: int, until: float) -> Any:
+def _catboost(rows: Any, stop: Any, seed: int, until: float, categories: Sequence[str] = ()) -> Any:
     import catboost
 
     class EndInTime:
@@ -68,13 +68,16 @@ def _catboost(rows: Any, stop: Any, seed: int, until: float) -> Any:
     return model.fit(
         *rows,
         eval_set=stop,
+        cat_features=list(categories),
         early_stopping_rounds=_PATIENCE,
         callbacks=[EndInTime()],
         verbose=False,
     )
 
 
-def _scikit_learn(rows: Any, stop: Any, seed: int, until: float) -> Any:
+def _scikit_learn(
+    rows: Any, stop: Any, seed: int, until: float, categories: Sequence[str] = ()
+) -> Any:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     model = HistGradientBoostingRegressor(
@@ -84,15 +87,21 @@ def _scikit_learn(rows: Any, stop: Any, seed: int, until: float) -> Any:
         early_stopping=True,
         n_iter_no_change=_PATIENCE,
         random_state=seed,
+        categorical_features="from_dtype",
     )
     return model.fit(*rows, X_val=stop[0], y_val=stop[1])
 
 
-_TREES: Mapping[str, Callable[[Any, Any, int, float], Any]] = {
+STOPPED_TREES: Mapping[str, Callable[..., Any]] = {
     "lightgbm": _lightgbm,
     "catboost": _catboost,
     "scikit-learn": _scikit_learn,
 }
+"""
+Fits by library, of training rows, rows to stop on, a seed, and the value of ``time.perf_counter``
+after which no round begins; ``categories`` names columns of text. LightGBM and scikit-learn find
+pandas categories by themselves.
+"""
 
 
 def fit_gpboost(dataset: Dataset, budget: Budget, kernel: str) -> Record:
