@@ -65,6 +65,10 @@ SLOW = {
         "--num-data 2000 --num-inducing 60 --num-steps 100",
         {"rmse": (0, 1.0), "coverage": (0.9, 0.98)},
     ),
+    "surface": (
+        "--num-svgp 64 --num-swsgp 1000 --num-steps 200",
+        {"SVGP": (0.5, 1), "seconds": (0, INFINITY), "SWSGP": (0, 0.4)},
+    ),
     "swsgp": (
         "--num-inducing 1000 --num-neighbors 8 --num-steps 200",
         {"rmse": (0, 0.25), "coverage": (0.85, 1.0)},
