@@ -67,7 +67,7 @@ SLOW = {
     ),
     "surface": (
         "--num-svgp 64 --num-swsgp 1000 --num-steps 200",
-        {"SVGP": (0.5, 1), "seconds": (0, INFINITY), "SWSGP": (0, 0.4)},
+        {"SVGP": (0.5, 1), "SWSGP": (0, 0.4)},
     ),
     "swsgp": (
         "--num-inducing 1000 --num-neighbors 8 --num-steps 200",

@@ -311,8 +311,7 @@ class _Race:
         self.start_seconds = 0.0
 
     def _starts_of(self, dataset: Dataset) -> InitialHyperparameters:
-        seconds = math.inf if self.seconds is None else _STARTS * self.seconds
-        until = time.perf_counter() + seconds
+        until = time.perf_counter() + _STARTS * self.seconds_left
         return InitialHyperparameters(dataset, self.task.likelihood, self.task.kernel, until=until)
 
     def _prepared(self, recipe: Recipe) -> tuple[InitialHyperparameters, TreeMean | None]:
