@@ -149,8 +149,8 @@ def auto(data: Table) -> Scores:
 
 def trees(library: str) -> Callable[[Table], Scores]:
     """
-    Boosted trees that take categories as they are: stopped on a tenth of the training rows, with
-    the variance of the residuals of another tenth.
+    Boosted trees that take categories as they are, stopped on a tenth of the training rows, with
+    the variance of the residuals there.
     """
 
     def score(data: Table) -> Scores:
@@ -159,10 +159,10 @@ def trees(library: str) -> Callable[[Table], Scores]:
         X, Z = _FRAMES[library](X, Z)
         center, scale = float(np.mean(y)), float(np.std(y))
         y, t = (y - center) / scale, (t - center) / scale
-        stop, rest, own = np.split(np.arange(len(y)), [count := len(y) // 10, 2 * count])
+        stop, own = np.split(np.arange(len(y)), [len(y) // 10])
         parts = [(X.iloc[part], y[part]) for part in (own, stop)]
         model = STOPPED_TREES[library](*parts, 0, begin + 60.0, categories=_categories(X))
-        deviation = np.sqrt(np.mean((y[rest] - model.predict(X.iloc[rest])) ** 2))
+        deviation = np.sqrt(np.mean((y[stop] - model.predict(X.iloc[stop])) ** 2))
         mean, wall = np.asarray(model.predict(Z)), time.perf_counter() - begin
         density = stats.norm.logpdf(t, mean, deviation)
         inside = np.mean(np.abs(t - mean) <= stats.norm.ppf(0.975) * deviation)
@@ -210,7 +210,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "cells; at most 20,000 random training rows and 2,000 test rows. *auto* is "
         "`SparseGPRegressor(time_budget=60)`. The trees take categories as they are (LightGBM and "
         "scikit-learn the 254 most frequent levels), stop early on a tenth of the training rows, "
-        "and have the variance of the residuals of another tenth. Each cell has NLPD, RMSE, "
+        "and have the variance of the residuals there. Each cell has NLPD, RMSE, "
         "coverage of 95 % and seconds of the fit; NLPD and RMSE are of standardized targets.",
         "",
         f"| table | {' | '.join(ROWS)} |",
