@@ -3,6 +3,7 @@ Mean functions: fixed linear maps and trained filters of the hidden layers of de
 boosted trees.
 """
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ _STEP = 0.1
 # Pairs of a row and a tree that are evaluated at once, about 100 MiB; and trees at once where the
 # number of rows is unknown while tracing.
 _PAIRS, _TREES = 2**22, 16
+# The last inputs of each mean function of trees, and the values there; no attribute of it, which
+# files would hold.
+_LAST: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 class RectifiedFilters(Linear):
@@ -124,7 +128,19 @@ class BoostedTrees(gpflow.functions.MeanFunction):
 
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:
-        X = tf.stop_gradient(tf.convert_to_tensor(X))
+        X = tf.convert_to_tensor(X)
+        if not tf.executing_eagerly():
+            return self._evaluate(X)
+        # every posterior of a model asks for the mean of the same training rows
+        inputs, values = _LAST.get(self, (lambda: None, None))
+        if values is None or inputs() is not X:
+            values = self._evaluate(X)
+            _LAST[self] = weakref.ref(X), values
+        return values
+
+    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        """The average at ``X [..., D]``: ``[..., 1]``."""
+        X = tf.stop_gradient(X)
         rows = tf.reshape(tf.cast(X, tf.float64), [-1, X.shape[-1]])  # [N, D]
         known = rows.shape[0]
         size = _TREES if known is None else max(1, _PAIRS // max(1, known))

@@ -44,8 +44,8 @@ _STARTS = 0.4
 _STARTS_LEFT = 2.0
 
 
-# Largest fraction of a budget for the trees of a mean, which are fitted twice.
-_TREES_SHARE = 0.1
+# Largest fraction of the time that is left for the trees of a mean, which are fitted twice.
+_TREES_SHARE = 0.2
 
 
 class Attempt(NamedTuple):
@@ -340,8 +340,6 @@ class _Race:
             scores = score_baseline(name, rows, self.held_out, self.task.dataset.num_classes)
             error = scores.get("rmse", scores.get("error_rate", math.nan))
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
-        if self.seconds is not None and expected_seconds(*X.shape) > _TREES_SHARE * self.seconds:
-            names = [name for name in names if not self.task.recipe(name).has_tree_mean]
         built: dict[str, Candidate] = {}
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
@@ -350,6 +348,8 @@ class _Race:
                 least = 0.0 if name in built else _STARTS_LEFT * longest
                 if built and self.seconds_left < least:
                     break
+                if name not in built and self._has_slow_trees(name):
+                    continue
                 if name not in built:  # not all at once, so that the first is trained early
                     begin = time.perf_counter()
                     built[name] = self._candidate(name)
@@ -364,6 +364,11 @@ class _Race:
                 (name for name in names if name in built), key=lambda name: self.attempts[name].nlpd
             )
             names = names[: -(-len(names) // 2)]
+
+    def _has_slow_trees(self, name: str) -> bool:
+        """Whether a candidate has a mean of trees for which there is no time."""
+        seconds = expected_seconds(*self.rest.dataset.train[0].shape)
+        return self.task.recipe(name).has_tree_mean and seconds > _TREES_SHARE * self.seconds_left
 
     def refine(self) -> None:
         """
