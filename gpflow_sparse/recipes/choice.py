@@ -378,7 +378,8 @@ class _Race:
         best = self.best
         if best is None or not best.recipe.improves_start or self.seconds is None:
             return
-        until = time.perf_counter() + 0.5 * self.seconds_left
+        left = self.seconds_left - _scoring_seconds(best, self.task.dataset)
+        until = time.perf_counter() + 0.5 * left
         starts, mean = self._prepared(best.recipe)
         start = starts.improve(best.recipe, until)
         if start is not starts.find(best.recipe):
