@@ -12,8 +12,8 @@ from gpflow_sparse.recipes.untrained import evaluate_once
 # Entries of the covariances of a block of rows with their neighbors.
 _BLOCK = 2**22
 # Neighbors; twice as many where these gain so many nats of a left-out row, as predictions then
-# take four times as long.
-_FEW, _MIN_GAIN = 128, 0.01
+# take four times as long; not for long tables, of which as many rows are predicted.
+_FEW, _MIN_GAIN, _MAX_ROWS = 128, 0.01, 50_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GPnn(Recipe):
     num_neighbors: int | None = option(
         None,
         "Nearest training rows from which a row is predicted; by default 128, or 256 where "
-        "training rows that are left out are predicted clearly better from these.",
+        "at most 50,000 training rows are predicted clearly better from these when left out.",
         least=1,
     )
     mean: str = option(
@@ -77,7 +77,7 @@ class GPnn(Recipe):
         """The model, with more neighbors where left-out rows are predicted clearly better."""
         neighbors, num_rows = model.neighbors, len(model.data[0])
         few, more = neighbors.num_neighbors, min(2 * _FEW, len(neighbors.Z))
-        if self.num_neighbors is not None or more <= few:
+        if self.num_neighbors is not None or more <= few or num_rows > _MAX_ROWS:
             return model
         before = model.leave_one_out_log_density() / num_rows
         neighbors.num_neighbors = more
