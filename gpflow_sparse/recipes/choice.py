@@ -45,7 +45,7 @@ _STARTS_LEFT = 2.0
 
 
 # Largest fraction of the time that is left for the trees of a mean, which are fitted twice.
-_TREES_SHARE = 0.2
+_TREES_SHARE = 0.3
 
 
 class Attempt(NamedTuple):
