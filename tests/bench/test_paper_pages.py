@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import class_tables, small_tables
+from bench import class_tables, mixed_tables, small_tables
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -42,7 +42,7 @@ TASKS = {
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),
-    "evidence": (516, 1254),
+    "evidence": (626, 1254),
     "grief": (275, 480),
     "images": (25, None),
     "qsgp": (21, None),
@@ -76,7 +76,7 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables"}
+    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables", "mixed_tables"}
 
 
 def test_the_page_of_small_tables_is_a_view_of_its_records():
@@ -102,6 +102,13 @@ def test_the_page_of_tables_of_classes_is_a_view_of_its_records():
     mean = np.mean([losses[(*key, "LightGBM")] for key in whole])
     line = next(line for line in class_tables.page(records).splitlines() if "| LightGBM |" in line)
     assert f"| {mean:.3f} |" in line
+
+
+def test_the_page_of_tables_with_categories_is_a_view_of_its_records():
+    records = mixed_tables.read(PAGES / "mixed_tables.jsonl")
+    text = (PAGES / "mixed_tables.md").read_text()
+    assert mixed_tables.page(records) == text
+    assert all(f"{r['nlpd']:.3f}, {r['rmse']:.3f}, {r['coverage']:.3f}" in text for r in records)
 
 
 def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):
