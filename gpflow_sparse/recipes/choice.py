@@ -14,8 +14,9 @@ from gpflow.models import GPModel
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
-from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
+from gpflow_sparse.recipes.building import attach_units, require_outputs
 from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
+from gpflow_sparse.recipes.candidate import MEASURED, Candidate
 from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
@@ -30,11 +31,6 @@ from gpflow_sparse.validation import checks
 _HELD_OUT, _MAX_HELD_OUT, _MIN_HELD_OUT = 0.1, 2000, 100
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
-# Steps whose time is measured before the number of steps within a budget is known, and the least
-# number of steps of a model.
-_MEASURED = 10
-# Largest number of passes over the rows within a budget, and fraction of the time for them.
-_MAX_PASSES, _FRACTION = 200, 0.95
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MAX_BASELINE_VALUES = 2e6
 # Fraction of a budget in which kernels are compared, and axes of gradients are found.
@@ -42,8 +38,6 @@ _STARTS = 0.4
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
-
-
 # Largest fraction of the time that is left for the trees of a mean, which are fitted twice.
 _TREES_SHARE = 0.3
 
@@ -153,7 +147,7 @@ def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
     if seconds is None or not recipe.num_iterations:
         return Choice(recipe, reason, end=end)
     candidate = Candidate(task, recipe, name=name)
-    candidate.train(_MEASURED)
+    candidate.train(MEASURED)
     num_steps = candidate.num_steps_within(seconds - (time.perf_counter() - begin))
     return Choice(recipe.with_steps(num_steps), reason, end=end)
 
@@ -169,84 +163,6 @@ def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
         elif other.error < best.error:
             reason += f"; {name} has the lower error, {other.error:.3f} beside {best.error:.3f}"
     return f"{reason}."
-
-
-class Candidate:
-    """
-    One candidate in training on the rows of a task.
-
-    :param name: as in :meth:`Task.recipe`.
-    :param hyperparameters: starting values of kernel and noise variance; None to fit them.
-    :param start: a trained model of the same method, whose parameters are the start.
-    :param mean: the mean of trees of these rows; None to fit it if the recipe has one.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        recipe: Recipe,
-        *,
-        name: str = "",
-        hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
-        start: GPModel | None = None,
-        mean: TreeMean | None = None,
-    ) -> None:
-        begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
-        self.recipe, self.rows = recipe, task.dataset.train
-        self.name = name or recipe.name
-        self.num_steps = 0
-        kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
-        self.model = build_model(
-            recipe,
-            task.dataset,
-            kernel=kernel,
-            likelihood=task.likelihood,
-            noise_variance=noise,
-            start=start,
-            mean=mean,
-        )
-        self.build_seconds = self.seconds = time.perf_counter() - begin
-        self.step_seconds = self.first_seconds = math.nan
-        self.row_seconds = 0.0
-        """Time to predict and score a row."""
-
-    def train(self, num_steps: int, until: float = math.inf) -> None:
-        """
-        Train by a number of steps.
-
-        :param until: value of ``time.perf_counter`` after which no step begins.
-        """
-        if not self.recipe.is_trained:  # the start is the optimum
-            return
-        begin, per_entry = time.perf_counter(), self.recipe.iterations
-        recipe = self.recipe.with_steps(num_steps)
-        history = recipe.train(self.model, self.rows, until=until, progress=False)
-        self.num_steps += history.num_steps * per_entry
-        self.seconds += time.perf_counter() - begin
-        if history.num_steps > 1:
-            self.first_seconds = float(history.seconds[0])
-            spent = float(history.seconds[-1]) - self.first_seconds
-            self.step_seconds = spent / ((history.num_steps - 1) * per_entry)
-        elif per_entry > 1:  # too slow if at all, since it includes compilation
-            self.first_seconds, self.step_seconds = 0.0, float(history.seconds[-1]) / per_entry
-
-    def train_until(self, until: float) -> None:
-        """Train for as many steps as the time left allows."""
-        if math.isnan(self.step_seconds):
-            self.train(_MEASURED, until)
-        left = until - time.perf_counter() - self.first_seconds
-        if left > self.step_seconds:  # False if there are no steps
-            self.train(int(left / self.step_seconds), until)
-
-    def num_steps_within(self, seconds: float) -> int:
-        """Steps for which building the model anew and training it take at most this time."""
-        left = _FRACTION * seconds - self.build_seconds - self.first_seconds
-        batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
-        wanted = self.recipe.num_iterations
-        most = max(wanted, math.ceil(_MAX_PASSES * len(self.rows[0]) / batch))
-        if not self.step_seconds > 0.0:
-            return wanted
-        return max(_MEASURED, min(most, int(left / self.step_seconds)))
 
 
 def train(
@@ -344,6 +260,8 @@ class _Race:
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             trained = [name for name in names if kind_of(method_of(name)).is_trained]
+            if number:  # a method without steps has been trained to its end
+                trained = [name for name in trained if self.task.recipe(name).num_iterations]
             for name in trained if number else names:
                 least = 0.0 if name in built else _STARTS_LEFT * longest
                 if built and self.seconds_left < least:
