@@ -11,7 +11,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe, option
 
-# Columns beyond which nearest rows are slow to find.
+# Columns beyond which a lengthscale for each is not tried: pixels of images have one in common.
 _MAX_COLUMNS = 100
 # Starting variance of the latent functions, and fraction of the median distances of rows that is
 # the start of the lengthscales.
@@ -36,12 +36,10 @@ class DirichletGPnn(Recipe):
 
     @classmethod
     def suits(cls, task: Any) -> str:
-        if not task.has_labels or task.has_images:
+        if not task.has_labels:
             return "it is for classes"
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has q at all rows"
-        if task.num_columns > _MAX_COLUMNS:
-            return f"nearest rows are slow to find in more than {_MAX_COLUMNS} columns"
         if (task.likelihood or task.options.get("likelihood")) not in (None, "softmax"):
             return "its likelihood is softmax"
         return ""
@@ -57,7 +55,8 @@ class DirichletGPnn(Recipe):
         if kernel is None:
             profile = KERNELS.get(self.kernel, KERNELS["matern32"])
             distances = gs.initialization.median_lengthscales(X, seed=self.seed)
-            scales = _FRACTION * (distances if self.ard else float(np.median(distances)))
+            ard = self.ard and len(distances) <= _MAX_COLUMNS
+            scales = _FRACTION * (distances if ard else float(np.median(distances)))
             kernel = profile(variance=_VARIANCE, lengthscales=scales)
         rows = _ENTRIES // (count * (self.num_neighbors + 1) ** 2)
         given = {"num_neighbors": self.num_neighbors, **given}
