@@ -309,7 +309,7 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
         task, recipe = self.rest, self.task.recipe(name)
-        if recipe.makes_kernel:
+        if recipe.makes_kernel or recipe.takes_images:
             return Candidate(task, recipe, name=name)
         starts, mean = self._prepared(recipe)
         start = starts.find(recipe)

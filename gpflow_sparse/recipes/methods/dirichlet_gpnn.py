@@ -38,6 +38,8 @@ class DirichletGPnn(Recipe):
     def suits(cls, task: Any) -> str:
         if not task.has_labels:
             return "it is for classes"
+        if task.has_images and task.has_many_classes:
+            return "rows are images of many classes"
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has q at all rows"
         if (task.likelihood or task.options.get("likelihood")) not in (None, "softmax"):
