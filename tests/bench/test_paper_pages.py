@@ -42,7 +42,7 @@ TASKS = {
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),
-    "evidence": (626, 1254),
+    "evidence": (626, 1534),
     "grief": (275, 480),
     "images": (25, None),
     "qsgp": (21, None),
