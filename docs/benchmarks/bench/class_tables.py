@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 import gpflow_sparse as gs
-from bench.small_tables import by_split, difference, mean_of, read, score_rows
+from bench.small_tables import by_split, difference, mean_of, score_rows
 from gpflow_sparse.data import metrics
 
 NUM_SPLITS = 5
@@ -47,10 +47,9 @@ class Scores(NamedTuple):
 
 def run(folder: Path, datasets: Sequence[str], rows: Sequence[str], splits: Sequence[int]) -> None:
     """Score rows that ``class_tables.jsonl`` in a folder does not have, and write the page."""
-    path = folder / "class_tables.jsonl"
     chosen = {row: ROWS[row] for row in rows or ROWS}
-    score_rows(path, datasets or DATASETS, splits or range(NUM_SPLITS), chosen, load)
-    path.with_suffix(".md").write_text(page(read(path)), encoding="utf-8")
+    path = folder / "class_tables.jsonl"
+    score_rows(path, datasets or DATASETS, splits or range(NUM_SPLITS), chosen, load, page)
 
 
 def load(name: str, split: int) -> Classes:

@@ -29,7 +29,7 @@ from scipy import stats
 
 import gpflow_sparse as gs
 from bench.papers.boosting_models import STOPPED_TREES
-from bench.small_tables import by_split, mean_of, read, score_rows
+from bench.small_tables import by_split, mean_of, score_rows
 from gpflow_sparse.data import metrics
 from gpflow_sparse.recipes.evaluation import evaluate
 
@@ -122,10 +122,9 @@ class Scores(NamedTuple):
 
 def run(folder: Path, datasets: Sequence[str], rows: Sequence[str], splits: Sequence[int]) -> None:
     """Score rows that ``mixed_tables.jsonl`` in a folder does not have, and write the page."""
-    path = folder / "mixed_tables.jsonl"
     chosen = {row: ROWS[row] for row in rows or ROWS}
-    score_rows(path, datasets or list(TABLES), splits or [0], chosen, load)
-    path.with_suffix(".md").write_text(page(read(path)), encoding="utf-8")
+    path = folder / "mixed_tables.jsonl"
+    score_rows(path, datasets or list(TABLES), splits or [0], chosen, load, page)
 
 
 def load(name: str, seed: int) -> Table:

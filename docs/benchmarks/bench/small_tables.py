@@ -39,14 +39,13 @@ class Scores(NamedTuple):
 
 def run(folder: Path, datasets: Sequence[str], rows: Sequence[str], splits: Sequence[int]) -> None:
     """Score rows that ``small_tables.jsonl`` in a folder does not have, and write the page."""
-    path = folder / "small_tables.jsonl"
-    chosen = {row: ROWS[row] for row in rows or ROWS}
 
     def load(name: str, split: int) -> Any:
         return gs.data.load(name, split=split)
 
-    score_rows(path, datasets or DATASETS, splits or range(NUM_SPLITS), chosen, load)
-    path.with_suffix(".md").write_text(page(read(path)), encoding="utf-8")
+    chosen = {row: ROWS[row] for row in rows or ROWS}
+    path = folder / "small_tables.jsonl"
+    score_rows(path, datasets or DATASETS, splits or range(NUM_SPLITS), chosen, load, page)
 
 
 def score_rows(
@@ -55,12 +54,14 @@ def score_rows(
     splits: Sequence[int],
     rows: Mapping[str, Callable[[Any], Any]],
     load: Callable[[str, int], Any],
+    page: Callable[[Sequence[dict[str, Any]]], str],
 ) -> None:
     """
-    Add the records of all rows to a file that does not have them.
+    Add the records of all rows to a file that does not have them, and write their page beside it.
 
     :param rows: functions from a data set to a named tuple of scores.
     :param load: from a name and a split to a data set.
+    :param page: the text of the page, from all records.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = {(r["data"], r["split"], r["row"]) for r in read(path)}
@@ -80,6 +81,7 @@ def score_rows(
             record["num_test"] = len(data.test[0])
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+    path.with_suffix(".md").write_text(page(read(path)), encoding="utf-8")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
