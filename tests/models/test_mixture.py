@@ -206,14 +206,23 @@ def test_the_mode_is_that_of_the_logarithms():
     np.testing.assert_allclose(weights @ (logs - np.log(2.0)) ** 2, 0.64, rtol=0.05)
 
 
-@pytest.mark.parametrize(("fixed", "seed"), [(1.0, 0), (3.0, 1)])
-def test_kernels_of_one_structure_share_no_values(fixed, seed):
+@pytest.mark.parametrize(
+    ("profile", "fixed", "seed"),
+    [
+        (gpflow.kernels.Matern32, 1.0, 0),
+        (gpflow.kernels.Matern32, 3.0, 1),
+        (gpflow.kernels.SquaredExponential, 3.0, 1),
+        (gpflow.kernels.Matern12, 3.0, 1),
+    ],
+)
+def test_kernels_of_one_structure_share_no_values(profile, fixed, seed):
     """
     At the mode the gradient of the log posterior density of the logarithms is zero, also where a
-    kernel of the same structure came before. GPflow's density is that of the values.
+    kernel of the same structure, or of the same parameters, came before. GPflow's density is that
+    of the values.
     """
     X, Y = rows(25, seed)
-    (kernel,) = tables(True)
+    (kernel,) = tables(True, profile=profile)
     kernel.kernels[1].base.lengthscales.assign(fixed)
     component = GPMixture((X, Y), [kernel], num_draws=1).integrate().components[0]
     model = gpflow.models.GPR((X, Y), component.kernel)

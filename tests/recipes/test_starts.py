@@ -293,9 +293,8 @@ def waves(is_turned, count=700):
     return Dataset("table", (X, Y), (X, Y), tuple("abcdef"), "y", None), turn[0]
 
 
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better(is_turned):
-    dataset, direction = waves(is_turned)
+def starts_of(dataset):
+    """Starts of both metrics, which find them, and the log densities of held-out rows."""
     recipe = recipe_of("gpnn", kernel="squared_exponential", num_subset=300)
     starts = InitialHyperparameters(dataset)
     found = starts.find(recipe)
@@ -304,23 +303,30 @@ def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better
         initialization.neighbor_log_density(*dataset.train, *start[:2], num_held_out=2000)
         for start in (found, columns)
     ]
+    return recipe, starts, found, columns, densities
+
+
+def test_a_start_along_axes_is_no_worse_where_columns_are_the_axes():
+    densities = starts_of(waves(False)[0])[-1]
     assert densities[0] >= densities[1]
-    if is_turned:
-        chosen, base = resolved(recipe, found.kernel), found.kernel.base
-        assert (chosen.kernel, chosen.metric) == ("squared_exponential", "gradients")
-        assert densities[0] > densities[1] + 0.1
-        np.testing.assert_allclose(
-            np.abs(found.kernel.matrix.numpy()[0] @ direction), 1.0, atol=0.02
-        )
-        assert base.lengthscales.numpy()[0] < 0.5 * base.lengthscales.numpy()[1:].min()
-        assert found.seconds > columns.seconds  # with the fits before it
-        scales = starts._axes(starts._best_trial(recipe).along)[1]
-        assert np.all(np.diff(scales) >= 0.0)  # they start longer where the slope is less
-        # after the time no round begins, but those that were begun count
-        starts._until = 0.0
-        assert starts.find(chosen).kernel is found.kernel
-        late = InitialHyperparameters(dataset, until=0.0)
-        assert resolved(recipe, late.find(recipe).kernel).metric == "columns"
-        model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
-        again = build_model(chosen, dataset, start=model)  # which has the matrix too
-        np.testing.assert_allclose(*(m.predict_f(dataset.train[0][:5])[0] for m in (model, again)))
+
+
+def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better():
+    dataset, direction = waves(True)
+    recipe, starts, found, columns, densities = starts_of(dataset)
+    chosen, base = resolved(recipe, found.kernel), found.kernel.base
+    assert (chosen.kernel, chosen.metric) == ("squared_exponential", "gradients")
+    assert densities[0] > densities[1] + 0.1
+    np.testing.assert_allclose(np.abs(found.kernel.matrix.numpy()[0] @ direction), 1.0, atol=0.02)
+    assert base.lengthscales.numpy()[0] < 0.5 * base.lengthscales.numpy()[1:].min()
+    assert found.seconds > columns.seconds  # with the fits before it
+    scales = starts._axes(starts._best_trial(recipe).along)[1]
+    assert np.all(np.diff(scales) >= 0.0)  # they start longer where the slope is less
+    # after the time no round begins, but those that were begun count
+    starts._until = 0.0
+    assert starts.find(chosen).kernel is found.kernel
+    late = InitialHyperparameters(dataset, until=0.0)
+    assert resolved(recipe, late.find(recipe).kernel).metric == "columns"
+    model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
+    again = build_model(chosen, dataset, start=model)  # which has the matrix too
+    np.testing.assert_allclose(*(m.predict_f(dataset.train[0][:5])[0] for m in (model, again)))
