@@ -94,7 +94,7 @@ def test_the_page_of_small_tables_is_a_view_of_its_records():
 
 
 def test_the_page_of_tables_of_classes_is_a_view_of_its_records():
-    records = class_tables.read(PAGES / "class_tables.jsonl")
+    records = small_tables.read(PAGES / "class_tables.jsonl")
     assert class_tables.page(records) == (PAGES / "class_tables.md").read_text()
     losses = {(r["data"], r["split"], r["row"]): r["log_loss"] for r in records}
     rows = {row for _, _, row in losses}
@@ -105,7 +105,7 @@ def test_the_page_of_tables_of_classes_is_a_view_of_its_records():
 
 
 def test_the_page_of_tables_with_categories_is_a_view_of_its_records():
-    records = mixed_tables.read(PAGES / "mixed_tables.jsonl")
+    records = small_tables.read(PAGES / "mixed_tables.jsonl")
     text = (PAGES / "mixed_tables.md").read_text()
     assert mixed_tables.page(records) == text
     assert all(f"{r['nlpd']:.3f}, {r['rmse']:.3f}, {r['coverage']:.3f}" in text for r in records)
