@@ -260,20 +260,29 @@ def _over_chunks(
     add: Callable[[tf.Tensor, Sums, Sums], Sums],
     sums: Sums,
 ) -> Sums:
-    """Loop over chunks of the tail with ``sums = add(Phi, weights of the chunk, sums)``."""
+    """
+    Loop over chunks of the tail with ``sums = add(Phi, weights of the chunk, sums)``.
+
+    All chunks have one size and the rest another, neither of which depends on where a chunk begins,
+    as XLA requires.
+    """
     size, chunk = tf.shape(weights[0])[0], chunk_size(num_rows)
+    whole = size // chunk * chunk
+
+    def added(start: tf.Tensor, count: tf.Tensor, sums: Sums) -> Sums:
+        Phi = columns(num_head + start + tf.range(count))  # [N, count]
+        parts = [tf.gather(part, start + tf.range(count)) for part in weights]
+        return add(Phi, parts, sums)
 
     def body(start: tf.Tensor, *sums: tf.Tensor) -> Sums:
-        stop = tf.minimum(start + chunk, size)
-        Phi = columns(num_head + tf.range(start, stop))  # [N, chunk]
-        more = add(Phi, [part[start:stop] for part in weights], sums)
+        more = added(start, chunk, sums)
         kept = (tf.ensure_shape(a, b.shape) for a, b in zip(more, sums, strict=True))
         return start + chunk, *kept
 
     last = tf.while_loop(
-        lambda start, *_: start < size, body, (tf.constant(0), *sums), parallel_iterations=1
+        lambda start, *_: start < whole, body, (tf.constant(0), *sums), parallel_iterations=1
     )
-    return last[1:]
+    return added(whole, size - whole, last[1:])
 
 
 deprecate_aliases(
