@@ -227,7 +227,9 @@ def _timed(step: Step, repeats: int, turn: Any) -> Row:
         begin = time.perf_counter()
         tf.nest.map_structure(lambda part: part.numpy(), step())
         rounds = min(repeats, max(3, int(_MOST_SECONDS / (time.perf_counter() - begin))))
-        row: Row = {"milliseconds": time_in_turn({"": lambda: step}, rounds, untimed=1)[0]["milliseconds"]}
+        row: Row = {
+            "milliseconds": time_in_turn({"": lambda: step}, rounds, untimed=1)[0]["milliseconds"]
+        }
     for gpu in gpus:
         found = tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))
         row["peak"] = found["peak"] / 2**20
@@ -268,7 +270,7 @@ def _cases(sizes: Sizes) -> Mapping[str, Case]:
     def deep() -> Any:
         layers = [models.GPLayer(kernel(), X[: half // 2], num_latent_gps=L) for L in (_COLUMNS, 1)]
         for layer in layers:
-            layer.start_at(np.zeros((half // 2, layer.num_latent_gps)), scale=0.5)
+            layer.start_at(np.eye(_COLUMNS, layer.num_latent_gps), scale=0.5)
         return models.DeepGP(layers, _noise(), **count)
 
     def convolutional() -> Any:
