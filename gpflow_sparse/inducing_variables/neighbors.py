@@ -13,6 +13,7 @@ from gpflow.kernels import IsotropicStationary, Kernel
 
 from gpflow_sparse.covariances.stationary import covariance, local_covariances, unmapped
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, rounded
 from gpflow_sparse.validation import checks
 
@@ -232,7 +233,7 @@ class NeighborInducingPoints(InducingVariables):
     def _in_graph(self) -> bool:
         """Whether neighbors are found by operations of the graph."""
         trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
-        return bool(trainable) or self.Z.shape[0] <= _MAX_IN_GRAPH or _sees_gpu()
+        return bool(trainable) or self.Z.shape[0] <= _MAX_IN_GRAPH or linalg.sees_gpu()
 
     def searches_outside(self, kernel: Kernel) -> bool:
         """Whether neighbors under this kernel are found outside of the graph."""
@@ -288,11 +289,6 @@ def _as_indices(value: Any) -> tuple[int, ...]:
 def _scaled(X: tf.Tensor, kernel: Kernel, metric: tf.Tensor) -> tf.Tensor:
     """The columns that the kernel reads, in units of the metric."""
     return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
-
-
-def _sees_gpu() -> bool:
-    """Whether TensorFlow has a GPU, on which all distances take less time than a tree."""
-    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def _search_of(inducing_variable: NeighborInducingPoints, kernel: Kernel) -> HostSearch:

@@ -4,7 +4,8 @@ Two facts about TensorFlow shape this file. A failed ``tf.linalg.cholesky`` retu
 raising, so every factorization here is checked and the error names the matrix. And on a CPU one
 Cholesky or triangular solve runs on a single core far below matmul speed, and the registered
 gradient of a Cholesky costs several times its forward pass; so factors are built recursively,
-solves are split over columns, and the gradient is written by hand.
+solves are split over columns, and the gradient is written by hand. On a GPU, where one operation
+uses the whole device and each costs its launch, nothing is split.
 """
 
 import contextlib
@@ -25,7 +26,6 @@ _COLUMN_GROUPS = 4
 _STRIP = 128
 _MIN_GROUP_WIDTH = 64
 
-
 # Whether a graph that is traced has no checks.
 _UNCHECKED: ContextVar[bool] = ContextVar("gpflow_sparse_unchecked", default=False)
 # Whether products with the rows of a batch are in float32.
@@ -34,6 +34,11 @@ _MIXED: ContextVar[bool] = ContextVar("gpflow_sparse_mixed", default=False)
 
 class FactorizationError(ValueError):
     """Failure of a factorization; the message names the matrix that is not positive definite."""
+
+
+def sees_gpu() -> bool:
+    """Whether TensorFlow has a GPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 @contextlib.contextmanager
@@ -120,7 +125,7 @@ def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf
     """
     width = B.shape[-1]
     groups = 1 if width is None else min(_COLUMN_GROUPS, width // _MIN_GROUP_WIDTH)
-    if groups < 2:
+    if groups < 2 or sees_gpu():
         return tf.linalg.triangular_solve(L, B, adjoint=adjoint)
     sizes = [width // groups + (k < width % groups) for k in range(groups)]
     parts = [
@@ -194,7 +199,7 @@ def cholesky_gradient(L: tf.Tensor, dL: tf.Tensor) -> tf.Tensor:
     :return: symmetric, ``[..., M, M]``.
     """
     size = L.shape[-1]
-    if size is None or size <= _LEAF:
+    if _is_leaf(size):
         P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)
         dK = solve_right(solve_triangular(L, P, adjoint=True), L)  # L^-T P L^-1
         return 0.5 * (dK + tf.linalg.matrix_transpose(dK))
@@ -333,7 +338,7 @@ def gram(A: tf.Tensor) -> tf.Tensor:
 
 def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     size = matrix.shape[-1]
-    if size is None or size <= _LEAF:
+    if _is_leaf(size):
         return tf.linalg.cholesky(matrix)
     half = size // 2
     top = _recursive_cholesky(matrix[..., :half, :half])
@@ -343,6 +348,11 @@ def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     bottom = _recursive_cholesky(schur)
     upper = tf.concat([top, tf.zeros_like(right)], axis=-1)
     return tf.concat([upper, tf.concat([left, bottom], axis=-1)], axis=-2)
+
+
+def _is_leaf(size: int | None) -> bool:
+    """Whether a matrix of this size is factorized by one operation."""
+    return size is None or size <= _LEAF or sees_gpu()
 
 
 def require_finite(matrix: tf.Tensor, message: str) -> tf.Tensor:
@@ -395,9 +405,9 @@ def half_lower(X: tf.Tensor) -> tf.Tensor:
 
 
 def _strips(size: int | None) -> list[tuple[int | None, int | None]]:
-    """Row ranges of nearly equal height; one range where the size is unknown."""
+    """Row ranges of nearly equal height; one range where the size is unknown, and on a GPU."""
     if size is None:
         return [(0, None)]
-    count = max(1, size // _STRIP)
+    count = 1 if sees_gpu() else max(1, size // _STRIP)
     ends = [size * (i + 1) // count for i in range(count)]
     return list(zip([0, *ends[:-1]], ends, strict=True))

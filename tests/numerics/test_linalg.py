@@ -8,6 +8,12 @@ import tensorflow as tf
 from gpflow_sparse.numerics import linalg
 
 
+@pytest.fixture(params=["split for a CPU", "whole, as on a GPU"], autouse=True)
+def device(request, monkeypatch):
+    monkeypatch.setattr(linalg, "sees_gpu", lambda: "GPU" in request.param)
+    return request.param
+
+
 def positive_definite(rng, size):
     A = rng.normal(size=(size, size))
     return A @ A.T / size + np.eye(size)
@@ -139,3 +145,13 @@ def test_cholesky_or_repairs_only_the_matrices_that_need_it(rng):
     np.testing.assert_allclose(L[1], 2.0 * np.eye(4), atol=1e-13)
     linalg.cholesky_or(tf.constant(good[None]), fallback, "K")
     assert len(calls) == 1
+
+
+def test_on_a_gpu_a_factor_and_its_gradient_are_few_operations(device):
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([512, 512], tf.float64)])
+    def gradient(K):
+        return tf.gradients(linalg.cholesky(K, "K"), K)
+
+    operations = [node.op for node in gradient.get_concrete_function().graph.as_graph_def().node]
+    counts = [operations.count(name) for name in ("Cholesky", "MatrixTriangularSolve")]
+    assert counts == ([1, 2] if "GPU" in device else [4, 32])

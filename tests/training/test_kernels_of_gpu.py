@@ -12,8 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 import gpflow_sparse as gs
-from gpflow_sparse.inducing_variables import neighbors
-from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.training import SparseAdam, adam
 from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard, open_feed
@@ -94,7 +93,7 @@ def test_the_page_lists_operations_without_a_kernel_for_gpus(name):
 
 
 def test_a_visible_gpu_takes_the_search_into_the_graph(monkeypatch):
-    monkeypatch.setattr(neighbors, "_sees_gpu", lambda: True)
+    monkeypatch.setattr(linalg, "sees_gpu", lambda: True)
     assert only_on_cpu("swsgp, 5,000 points") == []
 
 
