@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import class_tables, mixed_tables, small_tables
+from bench import class_tables, devices, mixed_tables, small_tables
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -76,7 +76,7 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables", "mixed_tables"}
+    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables", "mixed_tables", "devices"}
 
 
 def test_the_page_of_small_tables_is_a_view_of_its_records():
@@ -109,6 +109,17 @@ def test_the_page_of_tables_with_categories_is_a_view_of_its_records():
     text = (PAGES / "mixed_tables.md").read_text()
     assert mixed_tables.page(records) == text
     assert all(f"{r['nlpd']:.3f}, {r['rmse']:.3f}, {r['coverage']:.3f}" in text for r in records)
+
+
+def test_the_page_of_devices_is_a_view_of_its_records():
+    records = devices.read(PAGES)
+    assert devices.page(records) == (PAGES / "devices.md").read_text()
+    gpu = [r for r in records if r["where"] == ["gpu:0", False, False]]
+    exact = {r["title"]: r["losses"] for r in records if r["where"] == ["cpu:0", False, False]}
+    assert len(gpu) == 41
+    rows = {row["model"]: row for row in devices.rows_of(records, "prediction")}
+    assert rows["SoftKI(512)"]["gap, GPU 64"] < 1e-12
+    assert len(exact) == 18
 
 
 def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):

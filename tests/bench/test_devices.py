@@ -1,0 +1,32 @@
+"""The benchmark of devices: small models, on the CPU, with and without XLA."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from bench import devices
+
+SIZES = devices.Sizes(400, 64, 32, 8, 100, 200, 8, 50)
+CASES = devices._cases(SIZES)
+
+
+@pytest.mark.parametrize("title", ["SOLVEGP(16+16)", "GPflow SGPR(16)"])
+def test_losses_are_equal_with_and_without_xla(title):
+    rows = [
+        devices._measure_step(CASES[title], xla, 2, contextlib.nullcontext(), SIZES)
+        for xla in (False, True)
+    ]
+    np.testing.assert_allclose(rows[0]["losses"], rows[1]["losses"], rtol=1e-9)
+    steps_change_the_model = len(set(rows[0]["losses"])) > 1
+    assert steps_change_the_model == title.startswith("SOLVEGP")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("title", CASES)
+def test_every_model_is_measured(title):
+    case, turn = CASES[title], contextlib.nullcontext()
+    found = devices._measure_prediction(case, False, 2, turn, SIZES)
+    if case.trained != "none":
+        found = found | {"step": devices._measure_step(case, False, 2, turn, SIZES)["losses"]}
+    assert np.all(np.isfinite([*found.pop("losses"), *found.pop("step", [])]))
