@@ -290,7 +290,7 @@ class DualGPR(RegressionModel):
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         sampler = Sampler.make(self.num_paths, self.num_features, self.seed)
         prior = PriorPaths(self.kernel, self.num_latent_gps, int(X.shape[1]), sampler)
-        values = prior.in_float32(X)  # [S, N, P]; their error is far below any tolerance
+        values = prior(X)  # [S, N, P]
         roots = tf.cast(tf.sqrt(self._row_noises(X)), self.dtype)[:, None]
         values += roots * sampler.normal(values.shape, self.dtype)
         return X, tf.concat([Y - mean, stack(values)], axis=1), prior
