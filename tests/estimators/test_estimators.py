@@ -130,7 +130,7 @@ def test_dates_at_two_cosines_of_the_day_are_no_categories(method):
     signal = 3 * np.sin(2 * np.pi * np.arange(600) / 200)
     y, test = signal + 0.5 * rng.normal(size=600), rng.random(600) < 0.2
     X = pd.DataFrame({"when": when})
-    options = {"num_inducing": 64, "num_orthogonal": 64, "num_steps": 200}
+    options = {"num_inducing": 64, "num_steps": 200}
     model = SparseGPRegressor(method, method_options=options, random_state=0)
     found = model.fit(X[~test], y[~test]).predict(X[test])
     assert np.sqrt(np.mean((found - signal[test]) ** 2)) < 0.35  # the signal's deviation is 2.1
