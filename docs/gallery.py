@@ -1,6 +1,6 @@
-"""Directive ``{example} NAME``: runs ``examples/NAME.py`` and shows its figure, output and code.
+"""Directive ``{example} NAME OPTIONS``: runs ``examples/NAME.py``, shows figure, output and code.
 
-The content of the directive is the options of the run. Figures lie in ``docs/_drawn``, and are
+Figures lie in ``docs/_drawn``, and are
 drawn again when the example, its options or the package has changed.
 """
 
@@ -57,10 +57,10 @@ class Example(Directive):
     """The figure, the command with its output, and the code of an example."""
 
     required_arguments = 1
-    has_content = True
+    final_argument_whitespace = True  # the argument is the whole line
 
     def run(self):
-        (name,), options = self.arguments, shlex.split(" ".join(self.content))
+        name, *options = shlex.split(self.arguments[0])
         path = ROOT / "examples" / f"{name}.py"
         self.state.document.settings.record_dependencies.add(str(path))
         figure, output = figure_and_output(name, options)
