@@ -1,7 +1,7 @@
 """Directive ``{example} NAME OPTIONS``: runs ``examples/NAME.py``, shows figure, output and code.
 
-Figures lie in ``docs/_drawn``, and are
-drawn again when the example, its options or the package has changed.
+Figures lie in ``docs/_drawn``. They are drawn again when the example, its options or the package
+has changed.
 """
 
 import contextlib
