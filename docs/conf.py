@@ -1,6 +1,8 @@
 """Sphinx configuration; ``tox -e docs`` builds with warnings as errors."""
 
 import re
+import sys
+from pathlib import Path
 
 from gpflow_sparse._version import __version__
 
@@ -9,8 +11,10 @@ author = "The gpflow_sparse contributors"
 copyright = author
 version = release = __version__
 
+sys.path.insert(0, str(Path(__file__).parent))  # extensions of our own: drawing.py, gallery.py
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "myst_parser"]
-exclude_patterns = ["_build"]
+extensions += ["drawing", "gallery"]
+exclude_patterns = ["_build", "_drawn"]
 nitpicky = False
 
 myst_enable_extensions = ["dollarmath", "amsmath"]

@@ -5,7 +5,7 @@ Small mistakes in the mathematics of the package, one at a time: does the defaul
 index that is off by one, a comparison, a dropped transpose, two swapped arguments. Each is made in
 a temporary copy of the tree, whose default-tier tests then run until the first failure, those of
 the mutated module first. One JSON line for each mutation goes to ``--results``; numbers that the
-file has already are passed over, so that a run that was interrupted goes on with the same command.
+file has already are passed over, so that the same command continues a run that was interrupted.
 Mutations that no test noticed are printed at the end; some of them change nothing that can be
 observed (an initial value, a block size), which has to be judged by reading.
 """

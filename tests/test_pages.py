@@ -1,5 +1,6 @@
 """The documentation against the tree: the table of files, the errata cited, the links."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ FILE_COLUMNS = ("model", "test", "oracle", "example")
 NO_MODELS = {"ConvSpec", "DualOptions", "VariationalModel"}
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 METHODS = DOCS / "methods" / "index.md"
+METHOD_PAGES = [page for page in sorted(METHODS.parent.glob("*.md")) if page != METHODS]
 
 
 def file_table(text):
@@ -92,6 +94,38 @@ def test_every_source_file_a_page_names_exists(page):
 
 def test_the_errata_name_tests():
     assert len(cited_tests((DOCS / "errata.md").read_text())) >= 9
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_pages_of_methods_have_one_order(page):
+    """A figure, code, when it pays in three lines, options, mistakes, mathematics."""
+    text = page.read_text()
+    wanted = ["## When it pays", "## Options", "## What goes wrong", "## Mathematics"]
+    assert [line for line in text.splitlines() if line.startswith("## ")] == wanted
+    assert 0 < text.index("![") < text.index("```python") < text.index(wanted[0])
+    pays = text[text.index(wanted[0]) : text.index(wanted[1])]
+    assert pays.count("\n- ") == 3
+
+
+def test_the_gallery_runs_every_example():
+    shown = re.findall(
+        r"^```{example} (\w+)", (DOCS / "gallery.md").read_text(), flags=re.MULTILINE
+    )
+    assert sorted(shown) == sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+
+def test_the_drawing_has_two_imports_upward():
+    spec = importlib.util.spec_from_file_location("drawing", DOCS / "drawing.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    graph = drawing.read_imports()
+    heights = drawing.levels(graph)
+    assert heights["numerics"] == 0
+    assert heights["cli"] == max(heights.values())
+    arrows = drawing.without_detours(graph, heights)
+    upward = {(a, b) for a in arrows for b in arrows[a] if heights[b] > heights[a]}
+    assert upward == {("inducing_variables", "models"), ("data", "persistence")}
+    assert "numerics" not in arrows["models"]  # it follows from other imports
 
 
 def test_links_are_found_in_prose_and_not_in_code():

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from bench import devices
+from bench.device_models import Cases, Sizes
 
-SIZES = devices.Sizes(400, 64, 32, 8, 100, 200, 8, 50)
-CASES = devices._cases(SIZES)
+CASES = Cases(Sizes(400, 64, 32, 8, 100, 200, 8, 50)).all()
 
 
 @pytest.mark.parametrize("title", ["SOLVEGP(16+16)", "GPflow SGPR(16)"])
 def test_losses_are_equal_with_and_without_xla(title):
     rows = [
-        devices._measure_step(CASES[title], xla, 2, contextlib.nullcontext(), SIZES)
+        devices._measure_step(CASES[title], xla, 2, contextlib.nullcontext())
         for xla in (False, True)
     ]
     np.testing.assert_allclose(rows[0]["losses"], rows[1]["losses"], rtol=1e-9)
@@ -26,7 +26,7 @@ def test_losses_are_equal_with_and_without_xla(title):
 @pytest.mark.parametrize("title", CASES)
 def test_every_model_is_measured(title):
     case, turn = CASES[title], contextlib.nullcontext()
-    found = devices._measure_prediction(case, False, 2, turn, SIZES)
+    found = devices._measure_prediction(case, False, 2, turn)
     if case.trained != "none":
-        found = found | {"step": devices._measure_step(case, False, 2, turn, SIZES)["losses"]}
+        found = found | {"step": devices._measure_step(case, False, 2, turn)["losses"]}
     assert np.all(np.isfinite([*found.pop("losses"), *found.pop("step", [])]))

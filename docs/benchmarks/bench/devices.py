@@ -8,27 +8,18 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 
 from bench.papers.tables import grid
-from bench.step_variants import made_rows, make
+from bench.step_variants import made_rows
+from bench.device_models import Case, Cases, Sizes
 from bench.steps import Row, Step, Tables, time_in_turn
 from gpflow_sparse import models
-from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.inducing_variables import (
-    NeighborInducingPoints,
-    OrthogonalInducingVariables,
-    Patches,
-)
-from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.training import SparseAdam, adam
@@ -36,7 +27,6 @@ from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard, open_feed
 from gpflow_sparse.training.step import compile_step
 
-_COLUMNS, _IMAGE, _PATCH = 8, (28, 28), (5, 5)
 # Steps whose losses are compared.
 _COMPARED = 3
 # Seconds after which no further round of a measurement begins.
@@ -73,32 +63,6 @@ as on a CPU; [since then they are not](../gpu.md#what-was-learned).
 
 {}
 """
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of all models."""
-
-    num_data: int = 20_000
-    batch_size: int = 1024
-    num_inducing: int = 1024
-    """Inducing points or basis functions in all."""
-    num_neighbors: int = 32
-    num_points: int = 50_000
-    """Inducing points of models with neighbors."""
-    num_basis: int = 100_000
-    num_images: int = 64
-    num_predicted: int = 10_000
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model and its rows; ``trained`` is its objective, of a batch, of all rows, or none."""
-
-    build: Callable[[], Any]
-    data: tuple[tf.Tensor, tf.Tensor]
-    trained: str = "batch"
-    batch_size: int = 1024
 
 
 def devices(repeats: int, output: Path | None, quick: bool) -> Tables:
@@ -200,20 +164,20 @@ def _measure_all(
     path = folder / f"devices-{device[:3]}-{32 if single else 64}{'-xla' if xla else ''}.jsonl"
     sizes = Sizes(400, 64, 32, 8, 100, 200, 8, 50) if quick else Sizes()
     with session(single, device), path.open("a", encoding="utf-8") as file:
-        for title, case in _cases(sizes).items():
+        for title, case in Cases(sizes).all().items():
             for part, measure in (("step", _measure_step), ("prediction", _measure_prediction)):
                 if part == "step" and case.trained == "none":
                     continue
                 record = {"part": part, "title": title, "where": where}
                 try:
-                    record |= measure(case, xla, repeats, turn, sizes)
+                    record |= measure(case, xla, repeats, turn)
                 except Exception as error:
                     record["failure"] = type(error).__name__
                     record["message"] = traceback.format_exc()[-1500:]
                 print(json.dumps(record), file=file, flush=True)
 
 
-def _measure_step(case: Case, xla: bool, repeats: int, turn: Any, sizes: Sizes) -> Row:
+def _measure_step(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
     step = _batch_step(case, xla) if case.trained == "batch" else _whole_step(case, xla)
     losses = [float(step().numpy()) for _ in range(_COMPARED)]
     return {"losses": losses} | _timed(step, repeats, turn)
@@ -221,7 +185,7 @@ def _measure_step(case: Case, xla: bool, repeats: int, turn: Any, sizes: Sizes) 
 
 def _batch_step(case: Case, xla: bool) -> Step:
     """A whole training step on the next batch."""
-    model = case.build()
+    model: Any = case.build()
     feed = open_feed(case.data, case.batch_size, 0, data_guard(model))
     optimizer = SparseAdam(0.001) if isinstance(model, PartialUpdateModel) else adam(0.001)
     first = feed.lookup(*feed.at(0))
@@ -231,7 +195,7 @@ def _batch_step(case: Case, xla: bool) -> Step:
     }
     for hook, arguments in hooks.items():
         getattr(model, hook, lambda *_: None)(*arguments)
-    step = compile_step(model, feed, optimizer, 0.0)
+    step: Any = compile_step(model, feed, optimizer, 0.0)
     if xla:
         step = tf.function(step.python_function, autograph=False, jit_compile=True)
     count = iter(range(10**9))
@@ -248,7 +212,7 @@ def _whole_step(case: Case, xla: bool) -> Step:
     model = case.build()
     variables = model.trainable_variables
 
-    def step() -> tf.Tensor:
+    def step() -> tuple[tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             loss = model.training_loss()
@@ -258,16 +222,13 @@ def _whole_step(case: Case, xla: bool) -> Step:
     return lambda: compiled()[0]
 
 
-def _measure_prediction(case: Case, xla: bool, repeats: int, turn: Any, sizes: Sizes) -> Row:
+def _measure_prediction(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
     model = case.build()
     if isinstance(model, models.DualGPR):
         model.solve()
     elif isinstance(model, models.SoftKI):
         model.fit_posterior(case.data, refit_noise=False)
-    num_columns = case.data[0].shape[1]
-    X = made_rows(
-        sizes.num_predicted if num_columns == _COLUMNS else sizes.num_images, num_columns, 5
-    )[0]
+    X = made_rows(case.num_predicted, case.data[0].shape[1], 5)[0]
     predict = tf.function(
         partial(model.posterior().predict_f, X), autograph=False, jit_compile=xla or None
     )
@@ -293,101 +254,3 @@ def _timed(step: Step, repeats: int, turn: Any) -> Row:
         found = tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))
         row["peak"] = found["peak"] / 2**20
     return row
-
-
-def _cases(sizes: Sizes) -> Mapping[str, Case]:
-    data = made_rows(sizes.num_data, _COLUMNS)
-    X, M = data[0].numpy(), sizes.num_inducing
-    half, count, n = M // 2, {"num_data": sizes.num_data}, sizes.batch_size
-    batch, held = partial(Case, data=data, batch_size=n), partial(Case, data=data, trained="held")
-    few = tuple(part[: 4 * M] for part in data)
-    kernel, noise = partial(_kernel, X), dict[str, Any](noise_variance=0.1)
-    H = sizes.num_neighbors
-
-    def points() -> NeighborInducingPoints:
-        return NeighborInducingPoints(made_rows(sizes.num_points, _COLUMNS, 1)[0].numpy(), H)
-
-    def swsgp() -> Any:
-        m = sizes.num_points
-        q: dict[str, Any] = {"q_mu": np.zeros([m, 1]), "q_sqrt": np.full([m, 1], 0.1)}
-        return models.SWSGP(kernel(), _noise(), points(), **q, **count)
-
-    def dense() -> Any:
-        near = NeighborInducingPoints(X[:M], 4)
-        return models.SWSGP(kernel(), _noise(), near, covariance="dense", **count)
-
-    def residual() -> Any:
-        sets = OrthogonalInducingVariables(
-            X[:half], NeighborInducingPoints(X[half : 20 * half], 16)
-        )
-        return models.ResidualNeighborGP(kernel(), _noise(), sets, **count)
-
-    def sampled(build: Callable[..., Any], *parts: Any) -> Any:
-        drawn = min(10_000, sizes.num_basis)
-        return build(*parts, basis_batch_size=drawn, num_control_rows=n, **count)
-
-    def deep() -> Any:
-        layers = [models.GPLayer(kernel(), X[: half // 2], num_latent_gps=L) for L in (_COLUMNS, 1)]
-        for layer in layers:
-            layer.start_at(np.eye(_COLUMNS, layer.num_latent_gps), scale=0.5)
-        return models.DeepGP(layers, _noise(), **count)
-
-    def convolutional() -> Any:
-        Z = made_rows(M, _PATCH[0] * _PATCH[1], 1)[0].numpy()
-        sets = OrthogonalInducingVariables(Patches(Z[:half]), Patches(Z[half:]))
-        covariance = Convolutional(_kernel(Z), _IMAGE, _PATCH)
-        return models.SOLVEGP(covariance, _noise(), sets, **count)
-
-    images = made_rows(sizes.num_images, _IMAGE[0] * _IMAGE[1])
-    sets = partial(OrthogonalInducingVariables, X[:half], X[half:M])
-    gaussian: dict[str, Any] = {"num_eigenfunctions": M, **noise}
-    return {
-        f"GPflow SVGP({M})": batch(partial(make, "svgp", X[:M], **count)),
-        f"SOLVEGP({half}+{half})": batch(partial(make, "solvegp", X[:half], X[half:M], **count)),
-        f"SOLVEGP({half}+{half}), log": batch(
-            partial(make, "solvegp", X[:half], X[half:M], bound="log", **count)
-        ),
-        f"ODVGP({half}+{half})": batch(partial(make, "odvgp", X[:half], X[half:M], **count)),
-        f"SWSGP({sizes.num_points}, H = {H})": batch(swsgp),
-        f"SWSGP({M}, H = 4), dense": batch(dense),
-        f"ResidualNeighborGP({half}+{19 * half})": batch(residual),
-        f"QSGP({sizes.num_basis})": batch(
-            lambda: sampled(models.QSGP, RandomFourier(kernel(), sizes.num_basis), _noise())
-        ),
-        f"RVM({sizes.num_data})": batch(lambda: sampled(models.RVM, X, kernel())),
-        f"SoftKI({half})": batch(partial(make, "softki", X[:half], **count)),
-        f"SoftKI({half}), pseudo": batch(
-            partial(make, "softki", X[:half], objective="pseudo", **count)
-        ),
-        f"BasisSVGP({M})": batch(
-            lambda: models.BasisSVGP(RandomFourier(kernel(), M), _noise(), **count)
-        ),
-        f"DeepGP({half // 2}, {half // 2})": batch(deep),
-        f"SOLVEGP({half}+{half}), convolutional": Case(
-            convolutional, images, batch_size=sizes.num_images
-        ),
-        f"GPflow SGPR({half})": held(lambda: gpflow.models.SGPR(data, kernel(), X[:half], **noise)),
-        f"SOLVEGPR({half}+{half})": held(lambda: models.SOLVEGPR(data, kernel(), sets(), **noise)),
-        f"GRIEF({M})": held(lambda: models.GRIEF(data, kernel(), **gaussian)),
-        f"BasisGPR({M})": held(lambda: models.BasisGPR(data, RandomFourier(kernel(), M), **noise)),
-        f"NearestNeighborGP({sizes.num_data}, H = {H})": held(
-            lambda: models.NearestNeighborGP(data, kernel(), num_neighbors=H, **noise)
-        ),
-        f"GPflow GPR({4 * M})": Case(
-            lambda: gpflow.models.GPR(few, kernel(), **noise), few, "held"
-        ),
-        f"DualGPR({4 * M})": Case(
-            lambda: models.DualGPR(few, kernel(), num_paths=64, num_features=1024, **noise),
-            few,
-            "none",
-        ),
-    }
-
-
-def _kernel(X: np.ndarray) -> gpflow.kernels.Kernel:
-    """One lengthscale per column, in units of the norm of a normal input."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
-
-
-def _noise() -> gpflow.likelihoods.Gaussian:
-    return gpflow.likelihoods.Gaussian(0.1)

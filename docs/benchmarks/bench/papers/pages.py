@@ -74,7 +74,7 @@ def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[
         (titles[key], name, f"{len(t)}", duration(sum(t)) if sum(t) else "not measured")
         for (key, name), t in missing.items()
     ]
-    intro = "The same command goes on with these, if `--minutes` gives it the time."
+    intro = "The same command continues with these, if `--minutes` gives it the time."
     table = grid(("", "data set", "splits", "expected time"), lines)
     return ["## Not run yet", intro, table] if lines else []
 
