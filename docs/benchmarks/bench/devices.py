@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bench.device_models import Case, Cases, Sizes
 from bench.papers.tables import grid
 from bench.step_variants import made_rows
-from bench.device_models import Case, Cases, Sizes
 from bench.steps import Row, Step, Tables, time_in_turn
 from gpflow_sparse import models
 from gpflow_sparse.persistence import files
