@@ -57,6 +57,7 @@ def test_what_does_not_go_together_is_refused(method, options, message):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_a_function_and_documented_options(name):
+    assert name.replace("-", "_") in gs.recipes.__all__
     kind, function = RECIPES[name], getattr(gs.recipes, name.replace("-", "_"))
     assert kind.name == name
     assert kind.title in function.__doc__
