@@ -266,7 +266,7 @@ def _require_arguments(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    return merge_rows(X, Y, checks.require_row_weights(row_weights, Y))
+    return merge_rows(X, Y, checks.require_row_weights(row_weights, X))
 
 
 def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:

@@ -139,7 +139,7 @@ class GPMixture(RegressionModel):
             )
         self.likelihood.variance = noises[0]
         names = _require_transforms(transforms, len(kernels))
-        self.row_weights = checks.require_row_weights(row_weights, self.data[1])
+        self.row_weights = checks.require_row_weights(row_weights, self.data[0])
         fitted = None
         if "yeo-johnson" in names:
             fitted = YeoJohnson.fit(self.data[1].numpy(), self.row_weights)
