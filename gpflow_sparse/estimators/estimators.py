@@ -70,11 +70,14 @@ class SparseGPEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _fit(self, X: Any, Y: np.ndarray, labels: Sequence[str] = ()) -> Any:
+    def _fit(
+        self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
+    ) -> Any:
         """
         Encode the inputs, choose and train a model of the standardized rows.
 
         :param Y: outputs [N, P], or positions among the labels [N, 1].
+        :param weights: as how many equal rows each counts [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         """
         _require_parameters(self)
@@ -91,7 +94,8 @@ class SparseGPEstimator(BaseEstimator):
         if transform == AUTO_TRANSFORM:
             tried = standard and self.method == AUTO and self.kernel is None
             transform = resolve(transform, inputs, Y, seed) if tried else "none"
-        standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
+        outputs = Y if standard else None
+        standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -102,6 +106,7 @@ class SparseGPEstimator(BaseEstimator):
             num_classes=num_classes,
             standardizer=standardizer,
             table=TableFormat(self.encoder_.columns_, target),
+            weights=weights,
         )
         options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
@@ -209,17 +214,19 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPRegressor":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: outputs [N] or [N, P], finite.
-        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
-        :raises ValueError: for wrong shapes, weights of rows, an unknown method, or a likelihood
-            that does not fit.
+        :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
+            counts as two equal rows, and its observation has half the noise variance; one of weight
+            0 is left out. Kinds, levels and medians of columns, and the choice of a transform,
+            do not depend on weights. The automatic choice tries the methods that take weights.
+        :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
+            likelihood that does not fit.
         """
-        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         if found := _no_numbers(y):
@@ -228,7 +235,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
-        return self._fit(frame, y[:, None] if y.ndim == 1 else y)
+        weights, used = _row_weights(sample_weight, len(y))
+        return self._fit(frame[used], y[used, None] if y.ndim == 1 else y[used], weights)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """
@@ -326,17 +334,17 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         (default for more), or a GPflow likelihood.
     """
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.
-        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
-        :raises ValueError: for wrong shapes, weights of rows, a single class, labels that nearly
-            all differ or are of several types, an unknown method, or an unsuitable likelihood.
+        :param sample_weight: as for :class:`SparseGPRegressor`.
+        :raises ValueError: for wrong shapes, a single class, labels that nearly all differ or are
+            of several types, an unknown method or one that takes no weights, or an unsuitable
+            likelihood.
         """
-        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
@@ -346,6 +354,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 "these rows."
             )
         _require_one_type(labels)
+        weights, used = _row_weights(sample_weight, len(labels))
+        frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
         require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
         self._labels = LabelEncoder().fit(labels)
@@ -355,7 +365,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
             )
         Y = self._labels.transform(labels)[:, None].astype(np.float64)
-        return self._fit(frame, Y, [str(label) for label in self.classes_])
+        return self._fit(frame, Y, weights, [str(label) for label in self.classes_])
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row [N]."""
@@ -372,24 +382,28 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         return np.log(self.predict_proba(X))
 
 
-def _refuse(options: dict[str, Any]) -> None:
+def _row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, np.ndarray]:
     """
-    Refuse arguments of ``fit`` beside X and y.
+    Positive weights of the rows that have one, None if all are 1; and which rows these are [N].
 
-    They are no named parameters: from such a name scikit-learn concludes that weights are used.
-
-    :raises ValueError: for weights of rows.
-    :raises TypeError: for other arguments.
+    :raises ValueError: unless there is a number of at least 0 for each row, positive for two.
     """
-    weights = options.pop("sample_weight", None)
-    if options:
-        raise TypeError(f"fit takes X and y, got also {', '.join(options)}.")
-    if weights is not None:
+    if sample_weight is None:
+        return None, np.ones(num_rows, bool)
+    weights = check_array(
+        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+    )
+    if weights.shape != (num_rows,) or weights.min() < 0.0:
         raise ValueError(
-            "sample_weight must be None: rows have no weights here. Repeat rows in proportion to "
-            "their weights; where noise differs between rows, take a likelihood that learns it, "
-            "such as gpflow.likelihoods.HeteroskedasticTFPConditional()."
+            f"sample_weight must be {num_rows} numbers of at least 0, one for each row, got shape "
+            f"{weights.shape}{f' and {weights.min():g}' if weights.size else ''}."
         )
+    used = weights > 0.0
+    if used.sum() < 2:
+        raise ValueError(
+            f"sample_weight must be positive for two rows or more, got {int(used.sum())} such rows."
+        )
+    return (None if np.all(weights[used] == 1.0) else weights[used]), used
 
 
 def _no_numbers(y: Any) -> str:

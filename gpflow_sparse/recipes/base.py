@@ -112,6 +112,8 @@ class Recipe:
     """Whether the model is trained on rows in files, but for a sample from which it starts."""
     iterations: ClassVar[int] = 1
     """Training steps of an entry of the history."""
+    takes_weights: ClassVar[bool] = False
+    """Whether training rows may have weights."""
     holds_out: ClassVar[bool] = False
     """
     Whether training holds out rows itself: a model is then not trained further on other rows, or
