@@ -401,7 +401,8 @@ def _row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, 
     used = weights > 0.0
     if used.sum() < 2:
         raise ValueError(
-            f"sample_weight must be positive for two rows or more, got {int(used.sum())} such rows."
+            "sample_weight must be above zero for two rows or more, got "
+            f"{int(used.sum())} rows of such a weight; leave it out for equal weights."
         )
     return (None if np.all(weights[used] == 1.0) else weights[used]), used
 
