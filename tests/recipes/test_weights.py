@@ -42,7 +42,8 @@ def test_the_objective_of_weights_is_that_of_repeated_rows(method, likelihood):
     if method == "odvgp":
         recipe = recipe_of(method, **FEW, num_penalty_samples=0)
     task = Task(data_of(X, Y, weights, num_classes), likelihood=likelihood)
-    model = Candidate(task, recipe).model
+    start = gpflow.kernels.Matern52(lengthscales=[0.7, 1.5]), 0.1
+    model = Candidate(task, recipe, hyperparameters=start).model
     X2, Y2 = X.repeat(weights, 0), Y.repeat(weights, 0)
     model.num_data = len(X2)
     if method == "swsgp":
@@ -66,7 +67,8 @@ def test_steps_with_weights_move_towards_the_rows_of_weight():
     dataset = Dataset("made", (X, Y), (X, Y), ("a",), "y", None, weights=weights)
     options = {"num_inducing": 2, "num_steps": 300, "learning_rate": 0.05}
     kernel = gpflow.kernels.Matern52(lengthscales=1.0)
-    model = Candidate(Task(dataset, kernel), recipe_of("svgp", **options))
+    recipe = recipe_of("svgp", **options)
+    model = Candidate(Task(dataset), recipe, hyperparameters=(kernel, 0.1))
     model.train(300)
     mean = model.model.predict_y(np.zeros((1, 1)))[0]
     np.testing.assert_allclose(mean, 0.5, atol=0.05)  # (3 - 1) / (3 + 1)
@@ -75,9 +77,8 @@ def test_steps_with_weights_move_towards_the_rows_of_weight():
 def test_another_bound_is_refused_with_weights():
     X, Y, weights = rows()
     task = Task(data_of(X, Y, weights))
-    candidate = Candidate(task, recipe_of("svgp", num_inducing=5, num_steps=3))
-    candidate.train(3)
-    candidate = Candidate(task, recipe_of("solvegp", **FEW, bound="log"))
+    start = gpflow.kernels.Matern52(), 0.1
+    candidate = Candidate(task, recipe_of("solvegp", **FEW, bound="log"), hyperparameters=start)
     with pytest.raises(ValueError, match="bound must be 'standard' for rows of weights"):
         candidate.train(3)
 
@@ -158,7 +159,12 @@ def test_the_automatic_choice_tries_methods_that_take_weights(monkeypatch):
     names = {name.split(" ")[0] for name in candidates(weighted)}
     assert names == {"gpnn", "solvegp", "swsgp", "exact"}
     assert "softki" in candidates(plain)
-    found = choose(weighted)
+
+
+@pytest.mark.nightly
+def test_the_choice_of_a_method_scores_with_weights(monkeypatch):
+    monkeypatch.setattr(Task, "few_rows", 100)
+    found = choose(Task(data_of(*rows()), options=FEW))
     assert found.recipe.takes_weights
     assert {"constant", "linear"} < {attempt.method for attempt in found.attempts}
 
