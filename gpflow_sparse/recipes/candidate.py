@@ -10,7 +10,7 @@ from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.tree_mean import TreeMean
-from gpflow_sparse.recipes.weights import weighted_rows
+from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
 
 MEASURED = 10
 """Steps whose time is measured before the number of steps within a budget is known, and the least
@@ -41,7 +41,7 @@ class Candidate:
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.recipe, self.rows = recipe, task.dataset.train
-        self._weights = task.dataset.weights if recipe.by_minibatches else None
+        self._weights = weights_of_batches(recipe, task.dataset)
         self.name = name or recipe.name
         self.num_steps = 0
         kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters

@@ -15,6 +15,8 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair
 
 
@@ -52,6 +54,11 @@ class WeightedLikelihood(Likelihood):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         return Y[..., -1] * self.base.predict_log_density(X, Fmu, Fvar, Y[..., :-1])
+
+
+def weights_of_batches(recipe: Recipe, dataset: Dataset) -> np.ndarray | None:
+    """The weights of rows that come in batches; None for models that hold rows and weights."""
+    return dataset.weights if recipe.by_minibatches else None
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
 from gpflow_sparse.recipes.rows import sized
 from gpflow_sparse.recipes.task import Task
+from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
 from gpflow_sparse.runs import outputs, workers
 from gpflow_sparse.runs.config import (
     ATTEMPTS,
@@ -85,7 +86,8 @@ def train_beside_chief(
     model = _started(Choice(recipe, ""), rest)
     with contextlib.suppress(TrainingInterrupted):
         options = _options(folder, recipe, resume, strategy)
-        recipe.train(model, dataset.shards or rest.train, **options)
+        with weighted_rows(model, rest.train, weights_of_batches(recipe, rest)) as rows:
+            recipe.train(model, dataset.shards or rows, **options)
     end_together(strategy)
 
 
@@ -219,7 +221,9 @@ def train(
         model = _started(choice, rest)
         try:
             options = _options(folder, recipe, resume, strategy)
-            history = recipe.train(model, dataset.shards or rest.train, until=choice.end, **options)
+            with weighted_rows(model, rest.train, weights_of_batches(recipe, rest)) as rows:
+                options = {"until": choice.end, **options}
+                history = recipe.train(model, dataset.shards or rows, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:
