@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface."""
 
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
@@ -40,6 +41,8 @@ from gpflow_sparse.runs.rows import require_range
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
 _MAX_JOINT_ROWS = 10_000
+# Largest mean of weights without a warning.
+_USUAL_WEIGHT = 3.0
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -404,7 +407,15 @@ def _row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, 
             "sample_weight must be above zero for two rows or more, got "
             f"{int(used.sum())} rows of such a weight; leave it out for equal weights."
         )
-    return (None if np.all(weights[used] == 1.0) else weights[used]), used
+    weights = weights[used]
+    if not 1.0 / _USUAL_WEIGHT < weights.mean() < _USUAL_WEIGHT:
+        warnings.warn(
+            f"sample_weight has the mean {weights.mean():.3g}, as if there were so many rows for "
+            "each, which makes predictions too certain above 1 and vague below; divide weights "
+            "that compare rows with each other by their mean.",
+            stacklevel=3,
+        )
+    return (None if np.all(weights == 1.0) else weights), used
 
 
 def _no_numbers(y: Any) -> str:
