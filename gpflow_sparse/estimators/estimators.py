@@ -321,8 +321,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """Joint covariance of standardized observations [N, N, P]."""
         _require_joint(rows)
         X = tf.convert_to_tensor(rows, gpflow.default_float())
-        covariance = np.moveaxis(self.model_.predict_f(X, full_cov=True)[1].numpy(), 0, -1).copy()
         marginal = self._moments(rows, "predict_y")[1]
+        of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
+        # without the latent function of noise that depends on the inputs
+        covariance = np.moveaxis(of_f[: marginal.shape[1]], 0, -1).copy()
         covariance[np.arange(len(X)), np.arange(len(X))] = marginal
         return covariance
 

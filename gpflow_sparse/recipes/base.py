@@ -137,10 +137,12 @@ class Recipe:
     likelihood: str | None = option(
         None,
         "Distribution of Y given f; default gaussian, for classes bernoulli or multiclass "
-        "(robust-max). student_t gives outliers less weight; poisson, exponential and gamma are "
-        "for positive outputs.",
+        "(robust-max). student_t gives outliers less weight; heteroskedastic is Gaussian noise "
+        "whose variance depends on the inputs; poisson, exponential and gamma are for positive "
+        "outputs.",
         choices=[
-            *("gaussian", "student_t", "laplace", "poisson", "exponential", "gamma"),
+            *("gaussian", "student_t", "laplace", "heteroskedastic"),
+            *("poisson", "exponential", "gamma"),
             *("bernoulli", "bernoulli_logit", "multiclass", "softmax", "one_versus_rest"),
         ],
     )

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from gpflow_sparse.inference import sinh_arcsinh
 from gpflow_sparse.inference.calibration import Calibration, has_classes, log_probabilities
 from gpflow_sparse.inference.shrinkage import Densities, best_temperature, shrunk
-from gpflow_sparse.likelihoods import Laplace, StudentT
+from gpflow_sparse.likelihoods import HeteroskedasticGaussian, Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.deep import DeepPosterior
 from gpflow_sparse.numerics.tracing import compiled
@@ -100,7 +100,8 @@ def calibrate(
         )
     checks.require_flag(conformal, "conformal")
     if conformal and not isinstance(
-        model.likelihood, Gaussian | Laplace | StudentT | gpflow.likelihoods.StudentT
+        model.likelihood,
+        Gaussian | HeteroskedasticGaussian | Laplace | StudentT | gpflow.likelihoods.StudentT,
     ):
         raise ValueError(
             "conformal must be False for outputs that are not on the whole line, as with "

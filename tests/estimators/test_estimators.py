@@ -223,6 +223,29 @@ def test_noise_that_differs_between_rows_is_learned():
     np.testing.assert_allclose(deviation, 0.3 * np.exp(new - 1), rtol=0.3)
 
 
+def test_noise_by_its_name_has_draws_intervals_covariances_and_files():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 300)
+    y = np.sin(3 * x) + 0.3 * np.exp(x - 1) * rng.normal(size=300)
+    options = {"num_inducing": 20, "num_orthogonal": 10, "num_steps": 300}
+    model = SparseGPRegressor(
+        likelihood="heteroskedastic", method_options=options, random_state=0
+    ).fit(x[:, None], y)
+    new = np.array([-1.5, 0.0, 1.5])[:, None]
+    deviation = model.predict(new, return_std=True)[1]
+    np.testing.assert_allclose(deviation, 0.3 * np.exp(new[:, 0] - 1), rtol=0.3)
+    draws = model.sample_y(new, 20_000)
+    np.testing.assert_allclose(draws.std(axis=1), deviation, rtol=0.1)
+    low, high = model.predict_interval(new).T
+    np.testing.assert_allclose((high - low) / deviation, 2 * 1.96, rtol=0.1)
+    _, covariance = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance), deviation**2, rtol=1e-9)
+    loaded = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(loaded.predict(new, return_std=True)[1], deviation)
+    with pytest.raises(ValueError, match=r"Y must have 1 column\(s\) for HeteroskedasticGaussian"):
+        model.fit(x[:, None], np.stack([y, y], axis=1))
+
+
 def test_several_outputs():
     X, y = smooth(60)
     Y = np.stack([y, 10.0 - 3.0 * y], axis=1)
