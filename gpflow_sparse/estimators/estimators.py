@@ -196,8 +196,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
     :param kernel: any GPflow kernel for the standardized inputs; None for Matern 5/2 with a
         lengthscale for each column. It is copied, and its values are the start.
-    :param likelihood: "gaussian" (default), "student_t", "laplace", "poisson", or a GPflow
-        likelihood. Outputs of likelihoods of counts and positive values are not standardized.
+    :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise that
+        depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of counts
+        and positive values are not standardized.
     :param time_budget: seconds after which no further training step begins. Building and compiling
         the candidates and scoring them takes time beyond it. None for a number of steps, which
         makes equal calls give equal results.

@@ -246,7 +246,7 @@ class InitialHyperparameters:
     def _fit_once(self, trial: _Trial) -> Hyperparameters:
         """:raises ValueError: if the fit fails."""
         rows, seed = self._dataset.train, trial.seed + trial.draw
-        weights = {"row_weights": self._dataset.weights}
+        weights: dict[str, Any] = {"row_weights": self._dataset.weights}
         begin = time.perf_counter()
         kernel = self._kernel(trial)
         log_evidence = float("nan")
