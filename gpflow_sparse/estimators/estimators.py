@@ -1,7 +1,6 @@
 """Estimators with scikit-learn's interface."""
 
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
@@ -24,6 +23,7 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
+from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.recipes.choice import fit_task
@@ -41,8 +41,6 @@ from gpflow_sparse.runs.rows import require_range
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
 _MAX_JOINT_ROWS = 10_000
-# Largest mean of weights without a warning.
-_USUAL_WEIGHT = 3.0
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -196,9 +194,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
     :param kernel: any GPflow kernel for the standardized inputs; None for Matern 5/2 with a
         lengthscale for each column. It is copied, and its values are the start.
-    :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise that
-        depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of counts
-        and positive values are not standardized.
+    :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
+        that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
+        counts and positive values are not standardized.
     :param time_budget: seconds after which no further training step begins. Building and compiling
         the candidates and scoring them takes time beyond it. None for a number of steps, which
         makes equal calls give equal results.
@@ -239,7 +237,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
-        weights, used = _row_weights(sample_weight, len(y))
+        weights, used = row_weights(sample_weight, len(y))
         return self._fit(frame[used], y[used, None] if y.ndim == 1 else y[used], weights)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -360,7 +358,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 "these rows."
             )
         _require_one_type(labels)
-        weights, used = _row_weights(sample_weight, len(labels))
+        weights, used = row_weights(sample_weight, len(labels))
         frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
         require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
@@ -386,39 +384,6 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
-
-
-def _row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, np.ndarray]:
-    """
-    Positive weights of the rows that have one, None if all are 1; and which rows these are [N].
-
-    :raises ValueError: unless there is a number of at least 0 for each row, positive for two.
-    """
-    if sample_weight is None:
-        return None, np.ones(num_rows, bool)
-    weights = check_array(
-        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
-    )
-    if weights.shape != (num_rows,) or weights.min() < 0.0:
-        raise ValueError(
-            f"sample_weight must be {num_rows} numbers of at least 0, one for each row, got shape "
-            f"{weights.shape}{f' and {weights.min():g}' if weights.size else ''}."
-        )
-    used = weights > 0.0
-    if used.sum() < 2:
-        raise ValueError(
-            "sample_weight must be above zero for two rows or more, got "
-            f"{int(used.sum())} rows of such a weight; leave it out for equal weights."
-        )
-    weights = weights[used]
-    if not 1.0 / _USUAL_WEIGHT < weights.mean() < _USUAL_WEIGHT:
-        warnings.warn(
-            f"sample_weight has the mean {weights.mean():.3g}, as if there were so many rows for "
-            "each, which makes predictions too certain above 1 and vague below; divide weights "
-            "that compare rows with each other by their mean.",
-            stacklevel=3,
-        )
-    return (None if np.all(weights == 1.0) else weights), used
 
 
 def _no_numbers(y: Any) -> str:

@@ -312,7 +312,8 @@ class GPMixture(RegressionModel):
 
     def _rows(self, component: Component) -> Rows:
         """Distinct rows, with the means of the transformed outputs less the prior mean."""
-        rows = component.rows(*self.data, row_weights=self.row_weights)
+        X, Y = self.data
+        rows = component.rows(X, Y, self.row_weights)
         mean = self.mean_function(rows.X)
         return rows._replace(
             Y=rows.Y - component_checks.require_mean(mean, rows.Y, self.mean_function)

@@ -46,7 +46,8 @@ class SiteBound:
         self.parameters = LogParameters([*kernel, *others])
         self._others = LogParameters(others) if others else None
         self.sites, self.converged, self._last = model.sites(), True, np.inf
-        self._evaluate = site_pass(model.likelihood, *model.data, row_weights=model.row_weights)
+        X, Y = model.data
+        self._evaluate = site_pass(model.likelihood, X, Y, model.row_weights)
         self._compile(KernelFunction(model.kernel), len(kernel))
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
