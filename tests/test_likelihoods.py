@@ -12,6 +12,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
+    HeteroskedasticGaussian,
     Laplace,
     OneVersusRest,
     Ordinal,
@@ -395,6 +396,30 @@ def test_single_precision(rng, make):
         for value, expected in moments_of:
             assert value.dtype == tf.float32
             np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_noise_that_depends_on_inputs_is_gpflows_in_closed_form(rng):
+    mean, var, Y = rng.normal(size=(N, 2)), rng.uniform(0.01, 0.3, (N, 2)), rng.normal(size=(N, 1))
+    X, s = np.zeros((N, 1)), 0.7
+    ours, theirs = HeteroskedasticGaussian(s), likelihoods.HeteroskedasticTFPConditional()
+    theirs.quadrature = NDiagGHQuadrature(2, 60)
+    shifted = mean + np.array([0.0, np.log(s)])  # their scale is exp(g)
+    for name in ("variational_expectations", "predict_log_density"):
+        expected = getattr(theirs, name)(X, shifted, var, Y)
+        np.testing.assert_allclose(getattr(ours, name)(X, mean, var, Y), expected, atol=1e-5)
+    pairs = zip(
+        ours.predict_mean_and_var(X, mean, var),
+        theirs.predict_mean_and_var(X, shifted, var),
+        strict=True,
+    )
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(ours.log_prob(X, mean, Y), theirs.log_prob(X, shifted, Y))
+    np.testing.assert_allclose(
+        ours.conditional_variance(X, mean), s**2 * np.exp(2.0 * mean[:, 1:]), rtol=1e-12
+    )
+    with pytest.raises(ValueError, match="scale"):
+        HeteroskedasticGaussian(0.0)
 
 
 def test_softmax_averages_like_many_draws_and_equally_in_every_call(rng):

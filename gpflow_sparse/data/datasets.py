@@ -60,6 +60,7 @@ class Dataset:
         then a sample of them.
     :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
+    :param weights: as how many equal rows each training row counts [N], positive; None for 1.
     """
 
     name: str
@@ -76,11 +77,21 @@ class Dataset:
     shards: "Shards | None" = None
     held_out: Pair | None = None
     notes: tuple[str, ...] = ()
+    weights: np.ndarray | None = None
 
     @property
     def num_train(self) -> int:
         """The number of training rows, in memory or in files."""
         return len(self.train[0]) if self.shards is None else self.shards.num_rows
+
+    def take(self, rows: np.ndarray) -> "Dataset":
+        """The data set with some of its training rows.
+
+        :param rows: their positions [n].
+        """
+        X, Y = self.train
+        weights = None if self.weights is None else self.weights[rows]
+        return dataclasses.replace(self, train=(X[rows], Y[rows]), weights=weights)
 
     def standardized(
         self, *, per_channel: bool = False, outputs: bool = True, transform: str = "none"
@@ -105,7 +116,9 @@ class Dataset:
         X, Y = self.train
         channels = self.image_shape[2] if per_channel and self.image_shape else None
         scaled = Y if outputs and self.num_classes is None else None
-        scaler = Standardizer.fit(X, scaled, num_channels=channels, transform=transform)
+        scaler = Standardizer.fit(
+            X, scaled, num_channels=channels, transform=transform, row_weights=self.weights
+        )
         return dataclasses.replace(
             self,
             train=scaler.transform(*self.train),

@@ -37,25 +37,35 @@ __all__ = [
 _SUM_TOLERANCE = 1e-3
 
 
-def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
+def rmse(Y: np.ndarray, mean: np.ndarray, row_weights: np.ndarray | None = None) -> float:
     """Root mean squared error.
 
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: the error in the units of `Y`; 0 is perfect.
     """
     Y, mean = _checked(Y=Y, mean=mean)
     errors = Y - mean
     # in units of a power of 2, which is exact: squares of 1e-200 and of 1e200 are no numbers
     _, exponent = np.frexp(np.abs(errors).max())
-    return float(np.ldexp(np.sqrt(np.mean(np.ldexp(errors, -exponent) ** 2)), exponent))
+    squares = np.ldexp(errors, -exponent) ** 2
+    mean_square = np.average(squares.reshape(len(Y), -1).mean(axis=1), weights=row_weights)
+    return float(np.ldexp(np.sqrt(mean_square), exponent))
 
 
-def nlpd(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
+def nlpd(
+    Y: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    row_weights: np.ndarray | None = None,
+) -> float:
     """Mean negative log predictive density under a Gaussian, in nats per point.
 
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: the average over points of the sum over outputs; smaller is better.
     """
     Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
-    return float(-np.sum(stats.norm.logpdf(Y, mean, np.sqrt(variance))) / len(Y))
+    each = stats.norm.logpdf(Y, mean, np.sqrt(variance)).reshape(len(Y), -1).sum(axis=1)
+    return float(-np.average(each, weights=row_weights))
 
 
 def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
@@ -139,13 +149,16 @@ def ks_uniform(values: np.ndarray) -> float:
     return float(stats.kstest(values, "uniform").statistic)
 
 
-def error_rate(labels: np.ndarray, probabilities: np.ndarray) -> float:
+def error_rate(
+    labels: np.ndarray, probabilities: np.ndarray, row_weights: np.ndarray | None = None
+) -> float:
     """Fraction of points whose most probable class is not their label.
 
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: a fraction in [0, 1]; of equal probabilities the first counts.
     """
     labels, probabilities = _classes(labels, probabilities)
-    return float(np.mean(probabilities.argmax(axis=1) != labels))
+    return float(np.average(probabilities.argmax(axis=1) != labels, weights=row_weights))
 
 
 def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:

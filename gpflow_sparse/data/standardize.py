@@ -83,6 +83,7 @@ class Standardizer(tf.Module):
         *,
         num_channels: int | None = None,
         transform: str = "none",
+        row_weights: np.ndarray | None = None,
     ) -> "Standardizer":
         """Take means and standard deviations from training rows.
 
@@ -95,6 +96,7 @@ class Standardizer(tf.Module):
             equal; None for a mean and a scale of each column.
         :param transform: transform of the outputs, see the class; the powers of "yeo-johnson"
             maximize the likelihood of a Gaussian.
+        :param row_weights: as how many equal rows each counts [N], positive; None for 1.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity, outputs that have no
             logarithm, or outputs so small that their variance is not a number above 0.
         """
@@ -109,8 +111,10 @@ class Standardizer(tf.Module):
                 f"num_channels must divide the {columns} columns of X, got {num_channels}; pass "
                 "images row by row with channels last"
             )
-        shared = _mean_and_scale(X.reshape(-1, channels))
-        mean, scale = (np.tile(values, columns // channels) for values in shared)
+        per_row = columns // channels
+        weights = None if row_weights is None else np.repeat(row_weights, per_row)
+        shared = _mean_and_scale(X.reshape(-1, channels), weights)
+        mean, scale = (np.tile(values, per_row) for values in shared)
         if Y is None:
             return cls(mean, scale)
         Y = _matrix(Y, "Y", "P")
@@ -119,10 +123,11 @@ class Standardizer(tf.Module):
         _require_spread(Y)
         if transform == "log":
             Y = _logarithm(Y)
-        y_mean, y_scale = _mean_and_scale(Y)
+        y_mean, y_scale = _mean_and_scale(Y, row_weights)
         power = None
         if transform == "yeo-johnson":
-            power = np.array([yeo_johnson.best_power(z) for z in ((Y - y_mean) / y_scale).T])
+            columns_of_y = ((Y - y_mean) / y_scale).T
+            power = np.array([yeo_johnson.best_power(z, row_weights) for z in columns_of_y])
         return cls(mean, scale, y_mean, y_scale, transform, power)
 
     def transform_inputs(self, X: np.ndarray) -> np.ndarray:
@@ -297,10 +302,13 @@ def _logarithm(Y: np.ndarray) -> np.ndarray:
     return np.log(Y)
 
 
-def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_scale(
+    values: np.ndarray, row_weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     # Rounding can give a constant column a tiny standard deviation, which would blow it up.
     constant = values.min(axis=0) == values.max(axis=0)
-    mean, scale = values.mean(axis=0), values.std(axis=0)
+    mean = np.average(values, axis=0, weights=row_weights)
+    scale = np.average(np.square(values - mean), axis=0, weights=row_weights) ** 0.5
     lost = ~constant & ~((scale > _MIN_SCALE) & (scale < np.inf))  # squares are 0 or infinite
     if lost.any():
         size = np.abs(values[:, lost] - mean[lost]).max(axis=0)

@@ -316,14 +316,15 @@ def _split_target(path: Path, values: np.ndarray, names: list[str], target: str 
     return Table(np.delete(values, index, axis=1), values[:, [index]], features, target)
 
 
-def column_named(target: str, names: Sequence[str], source: str) -> str:
+def column_named(target: str, names: Sequence[str], source: str, option: str = "target") -> str:
     """The column that `target` means: a name or, in a table without a header, also a number.
 
     :param source: the table, in errors.
+    :param option: the option that names the column, in errors.
     :raises ValueError: if there is no such column.
     """
     if not isinstance(target, str):
-        raise ValueError(f"target must be the name of a column as text, got {target!r}")
+        raise ValueError(f"{option} must be the name of a column as text, got {target!r}")
     if target.isdecimal() and list(names) == [f"c{i}" for i in range(len(names))]:
         target = f"c{int(target)}"
     if target not in names:
@@ -331,6 +332,6 @@ def column_named(target: str, names: Sequence[str], source: str) -> str:
         close = other_case or difflib.get_close_matches(target, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(
-            f"target must be a column of {source}, got {target!r}{hint} Columns: {listed(names)}"
+            f"{option} must be a column of {source}, got {target!r}{hint} Columns: {listed(names)}"
         )
     return target

@@ -23,6 +23,7 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
+from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.recipes.choice import fit_task
@@ -70,11 +71,14 @@ class SparseGPEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _fit(self, X: Any, Y: np.ndarray, labels: Sequence[str] = ()) -> Any:
+    def _fit(
+        self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
+    ) -> Any:
         """
         Encode the inputs, choose and train a model of the standardized rows.
 
         :param Y: outputs [N, P], or positions among the labels [N, 1].
+        :param weights: as how many equal rows each counts [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         """
         _require_parameters(self)
@@ -91,7 +95,8 @@ class SparseGPEstimator(BaseEstimator):
         if transform == AUTO_TRANSFORM:
             tried = standard and self.method == AUTO and self.kernel is None
             transform = resolve(transform, inputs, Y, seed) if tried else "none"
-        standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
+        outputs = Y if standard else None
+        standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -102,6 +107,7 @@ class SparseGPEstimator(BaseEstimator):
             num_classes=num_classes,
             standardizer=standardizer,
             table=TableFormat(self.encoder_.columns_, target),
+            weights=weights,
         )
         options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
@@ -188,8 +194,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
     :param kernel: any GPflow kernel for the standardized inputs; None for Matern 5/2 with a
         lengthscale for each column. It is copied, and its values are the start.
-    :param likelihood: "gaussian" (default), "student_t", "laplace", "poisson", or a GPflow
-        likelihood. Outputs of likelihoods of counts and positive values are not standardized.
+    :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
+        that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
+        counts and positive values are not standardized.
     :param time_budget: seconds after which no further training step begins. Building and compiling
         the candidates and scoring them takes time beyond it. None for a number of steps, which
         makes equal calls give equal results.
@@ -209,17 +216,19 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPRegressor":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: outputs [N] or [N, P], finite.
-        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
-        :raises ValueError: for wrong shapes, weights of rows, an unknown method, or a likelihood
-            that does not fit.
+        :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
+            counts as two equal rows, and its observation has half the noise variance; one of weight
+            0 is left out. Kinds, levels and medians of columns, and the choice of a transform,
+            do not depend on weights. The automatic choice tries the methods that take weights.
+        :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
+            likelihood that does not fit.
         """
-        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         if found := _no_numbers(y):
@@ -228,7 +237,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
-        return self._fit(frame, y[:, None] if y.ndim == 1 else y)
+        weights, used = row_weights(sample_weight, len(y))
+        return self._fit(frame[used], y[used, None] if y.ndim == 1 else y[used], weights)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """
@@ -310,8 +320,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """Joint covariance of standardized observations [N, N, P]."""
         _require_joint(rows)
         X = tf.convert_to_tensor(rows, gpflow.default_float())
-        covariance = np.moveaxis(self.model_.predict_f(X, full_cov=True)[1].numpy(), 0, -1).copy()
         marginal = self._moments(rows, "predict_y")[1]
+        of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
+        # without the latent function of noise that depends on the inputs
+        covariance = np.moveaxis(of_f[: marginal.shape[1]], 0, -1).copy()
         covariance[np.arange(len(X)), np.arange(len(X))] = marginal
         return covariance
 
@@ -326,17 +338,17 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         (default for more), or a GPflow likelihood.
     """
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.
-        :param unsupported: none; ``sample_weight`` is refused: not all methods can weigh rows.
-        :raises ValueError: for wrong shapes, weights of rows, a single class, labels that nearly
-            all differ or are of several types, an unknown method, or an unsuitable likelihood.
+        :param sample_weight: as for :class:`SparseGPRegressor`.
+        :raises ValueError: for wrong shapes, a single class, labels that nearly all differ or are
+            of several types, an unknown method or one that takes no weights, or an unsuitable
+            likelihood.
         """
-        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
@@ -346,6 +358,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 "these rows."
             )
         _require_one_type(labels)
+        weights, used = row_weights(sample_weight, len(labels))
+        frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
         require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
         self._labels = LabelEncoder().fit(labels)
@@ -355,7 +369,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
             )
         Y = self._labels.transform(labels)[:, None].astype(np.float64)
-        return self._fit(frame, Y, [str(label) for label in self.classes_])
+        return self._fit(frame, Y, weights, [str(label) for label in self.classes_])
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row [N]."""
@@ -370,26 +384,6 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
-
-
-def _refuse(options: dict[str, Any]) -> None:
-    """
-    Refuse arguments of ``fit`` beside X and y.
-
-    They are no named parameters: from such a name scikit-learn concludes that weights are used.
-
-    :raises ValueError: for weights of rows.
-    :raises TypeError: for other arguments.
-    """
-    weights = options.pop("sample_weight", None)
-    if options:
-        raise TypeError(f"fit takes X and y, got also {', '.join(options)}.")
-    if weights is not None:
-        raise ValueError(
-            "sample_weight must be None: rows have no weights here. Repeat rows in proportion to "
-            "their weights; where noise differs between rows, take a likelihood that learns it, "
-            "such as gpflow.likelihoods.HeteroskedasticTFPConditional()."
-        )
 
 
 def _no_numbers(y: Any) -> str:

@@ -103,18 +103,26 @@ def moments(
     return prior_mean + change, var, kl
 
 
-def cavities(sites: Sites, mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def cavities(
+    sites: Sites, mean: tf.Tensor, var: tf.Tensor, row_weights: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mean and variance of f at each row without the site of that row, ``[N, P]`` each: with Gaussian
     noise exactly the leave-one-out posterior, else its approximation with the other sites as they
     are.
+
+    :param row_weights: of a row of weight w above 1 only the part 1 / w of its site is left out, as
+        of w equal rows; None for 1.
     """
+    if row_weights is not None:
+        part = tf.minimum(1.0 / row_weights, 1.0)[:, None]
+        sites = Sites(part * sites.precision, part * sites.linear)
     without = var / (1.0 - sites.precision * var)
     return without * (mean / var - sites.linear), without
 
 
 def site_pass(
-    likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor
+    likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None
 ) -> Callable[[tf.Tensor, tf.Tensor, Sites], Pass]:
     """
     The compiled function from ``K [N, N]``, ``mu [N, P]`` and sites, all float64, to a
@@ -122,7 +130,11 @@ def site_pass(
 
     :param likelihood: of which the variational expectations are sums over latent functions, or
         concave in their variances; its parameters are read at every call.
+    :param row_weights: factors of the expectations of each row ``[N]``; None for 1.
     """
+
+    def expectations(mean: tf.Tensor, var: tf.Tensor) -> Any:
+        return _expectations(likelihood, X, mean, var, Y, row_weights)
 
     def evaluate(K: tf.Tensor, prior_mean: tf.Tensor, sites: Sites) -> Pass:
         with linalg.unchecked():
@@ -133,8 +145,8 @@ def site_pass(
         mean, var = prior_mean + K @ alpha, ratio / sites.precision
         kl = 0.5 * tf.reduce_sum((mean - prior_mean) * alpha - ratio)
         kl += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-        expected, by_mean, by_var = _expectations(likelihood, X, mean, var, Y)
-        other_by_var = _expectations(likelihood, X, mean, (1.0 + _CHANGE) * var, Y)[2]
+        expected, by_mean, by_var = expectations(mean, var)
+        other_by_var = expectations(mean, (1.0 + _CHANGE) * var)[2]
         least = _LEAST_PRECISION / tf.linalg.diag_part(K)[:, None]
         precision = _damped(sites.precision, -2.0 * by_var, -2.0 * other_by_var, least)
         proposed = Sites(precision, by_mean + precision * mean)
@@ -171,12 +183,17 @@ def covariance_slope(alpha: tf.Tensor, scaled: tf.Tensor) -> tf.Tensor:
     return 0.5 * (tf.linalg.matmul(alpha, alpha, transpose_b=True) - full)
 
 
-def prior_sites(diagonal: tf.Tensor, num_latent_gps: int) -> Sites:
+def prior_sites(
+    diagonal: tf.Tensor, num_latent_gps: int, row_weights: tf.Tensor | None = None
+) -> Sites:
     """
     Sites with which q is the prior, but for rounding.
 
     :param diagonal: prior variances ``[N]``.
+    :param row_weights: a row of weight w has the site of w equal rows ``[N]``.
     """
+    if row_weights is not None:
+        diagonal /= tf.cast(row_weights, diagonal.dtype)
     precision = tf.repeat(_LEAST_PRECISION / diagonal[:, None], num_latent_gps, 1)
     return Sites(precision, tf.zeros_like(precision))
 
@@ -231,13 +248,23 @@ def _scaled(K: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
     return linalg.add_jitter(root[:, :, None] * K * root[:, None, :], tf.ones([], K.dtype))
 
 
+def weighted_sum(each: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
+    """The sum of values of rows ``[N]``, times their weights unless these are None."""
+    return tf.reduce_sum(each if row_weights is None else row_weights * each)
+
+
 def _expectations(
-    likelihood: Likelihood, X: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor
+    likelihood: Likelihood,
+    X: tf.Tensor,
+    mean: tf.Tensor,
+    var: tf.Tensor,
+    Y: tf.Tensor,
+    row_weights: tf.Tensor | None,
 ) -> Any:
     """The sum of the variational expectations, and its derivatives by mean and variance."""
     with tf.GradientTape() as tape:
         tape.watch((mean, var))
         Fmu, Fvar = (tf.cast(part, X.dtype) for part in (mean, var))
         each = likelihood.variational_expectations(X, Fmu, Fvar, Y)
-        expected = tf.cast(tf.reduce_sum(each), mean.dtype)
+        expected = tf.cast(weighted_sum(each, row_weights), mean.dtype)
     return expected, *tape.gradient(expected, (mean, var))

@@ -20,6 +20,7 @@ def shrunk(
     size: int,
     prior_deviation: float | Array,
     largest: float = _LARGEST_LOG,
+    row_weights: Array | None = None,
 ) -> tuple[list[float], float]:
     """
     The most probable corrections, shrunk towards 1 by the cross-validated gain ``g`` of a row, over
@@ -28,17 +29,20 @@ def shrunk(
     :param size: number of corrections.
     :param prior_deviation: standard deviation of their logarithms a priori, or one of each.
     :param largest: bound of the logarithms.
+    :param row_weights: as how many equal rows each counts ``[N]``; None for 1.
     :return: the corrections, and the gain in nats; 0 where they are 1.
     """
-    everything = np.ones(num_rows)
+    everything = np.ones(num_rows) if row_weights is None else row_weights
     best = most_probable(evaluate, everything, np.zeros(size), prior_deviation, largest)
     folds = np.arange(num_rows) % _NUM_FOLDS
     gains = -evaluate(np.zeros(size), everything)[0]
     for fold in range(_NUM_FOLDS):
-        weights = (folds != fold).astype(np.float64)
+        weights = np.where(folds != fold, everything, 0.0)
         logs = most_probable(evaluate, weights, best, prior_deviation, largest)
         gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
-    mean, error = float(gains.mean()), float(gains.std()) / num_rows**0.5
+    mean = float(np.average(gains, weights=row_weights))
+    variance = float(np.average(np.square(gains - mean), weights=row_weights))
+    error = (variance / everything.sum()) ** 0.5
     share = max(0.0, 1.0 - (error / mean) ** 2) if mean > 0.0 else 0.0
     return [float(factor) for factor in np.exp(share * best)], mean if share else 0.0
 
@@ -90,8 +94,11 @@ TEMPERATURE_DEVIATION = 0.5
 """Of the logarithm of a temperature a priori: three out of four are between 0.56 and 1.8."""
 
 
-def best_temperature(log_probabilities: Array, labels: Array) -> tuple[float, float]:
+def best_temperature(
+    log_probabilities: Array, labels: Array, row_weights: Array | None = None
+) -> tuple[float, float]:
     """The shrunk temperature, and the gain of a row; see :func:`tempered_densities`."""
     evaluate = tempered_densities(log_probabilities, labels)
-    (found,), gain = shrunk(evaluate, len(labels), 1, TEMPERATURE_DEVIATION)
+    count, deviation = len(labels), TEMPERATURE_DEVIATION
+    (found,), gain = shrunk(evaluate, count, 1, deviation, row_weights=row_weights)
     return found, gain

@@ -6,7 +6,7 @@ Where inputs repeat, every number of rows is one of distinct rows, each with all
 """
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import gpflow
 import numpy as np
@@ -52,6 +52,7 @@ def subset_hyperparameters(
     max_iterations: int = 100,
     seed: int = 0,
     mean_function: MeanFunction | None = None,
+    row_weights: Any = None,
 ) -> float:
     """
     Fit an exact GP to a random subset of rows by L-BFGS and assign the result to the kernel.
@@ -73,11 +74,13 @@ def subset_hyperparameters(
         rows; an iteration costs O(num_rows^3).
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
+    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
-    rows = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    numbers = num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
     order = np.random.default_rng(checks.require_seed(seed)).permutation(len(rows.X))
     count = min(num_rows, len(order) - len(order) // 5)
     data, others = rows.take(order[:count]), rows.take(order[count : count + num_rows])
@@ -93,6 +96,7 @@ def posterior_mode(
     noise_variance: float = 0.1,
     max_iterations: int = 100,
     mean_function: MeanFunction | None = None,
+    row_weights: Any = None,
 ) -> tuple[float, float]:
     """
     Fit an exact GP to all rows by L-BFGS, and assign the result to the kernel.
@@ -104,6 +108,7 @@ def posterior_mode(
     :param kernel: the kernel with the starting values; only trainable parameters change.
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
+    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
     :return: the fitted noise variance, and the log evidence of the outputs, integrated over the
         parameters by Laplace's method, in nats. It compares kernels of any numbers of parameters:
         on few rows a kernel with a lengthscale for every column is often worse than with a common
@@ -111,7 +116,8 @@ def posterior_mode(
         for each parameter.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    rows = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
+    numbers = 1, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance, summary=_log_evidence)
 
@@ -127,6 +133,7 @@ def local_hyperparameters(
     max_iterations: int = 100,
     seed: int = 0,
     mean_function: MeanFunction | None = None,
+    row_weights: Any = None,
 ) -> float:
     """
     Fit independent exact GPs with common hyperparameters to local subsets of rows, by L-BFGS, and
@@ -149,10 +156,12 @@ def local_hyperparameters(
     :param num_rows: rows of each subset.
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
+    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    rows = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    numbers = num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = _held_out(len(rows.X), _HELD_OUT, seed)
     scaled = in_units(kernel, rows.X)[rest]
@@ -176,6 +185,7 @@ def neighbor_log_density(
     num_neighbors: int = _AROUND,
     seed: int = 0,
     mean_function: MeanFunction | None = None,
+    row_weights: Any = None,
 ) -> float:
     """
     Mean log density of held-out rows, each predicted by an exact GP from the nearest other rows: a
@@ -189,11 +199,12 @@ def neighbor_log_density(
     :param num_held_out: number of random rows that are held out, at most a fifth.
     :param num_neighbors: number of neighbors of each among the other rows.
     :param mean_function: the prior mean; None for zero.
+    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
     :return: nats per row; minus infinity if a covariance cannot be factorized.
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
-    rows = _require_arguments(X, Y, kernel, mean_function, *counts, noise_variance)
+    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *counts, noise_variance)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _neighbor_log_density(rows, model, *counts, seed)
 
@@ -241,6 +252,7 @@ def _require_arguments(
     Y: Array,
     kernel: Kernel,
     mean_function: MeanFunction | None,
+    row_weights: Any,
     num_rows: int,
     max_iterations: int,
     noise_variance: float,
@@ -254,7 +266,7 @@ def _require_arguments(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    return merge_rows(X, Y)
+    return merge_rows(X, Y, checks.require_row_weights(row_weights, X))
 
 
 def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:

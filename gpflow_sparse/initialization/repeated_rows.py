@@ -6,7 +6,9 @@ their mean, which is an observation of f with noise s2 / c. With their squared d
 
     N(mean; f, s2 / c)  (2 pi s2)^(-(c - 1) / 2)  c^(-1/2)  exp(-d / (2 s2)),
 
-whose later factors are evidence for the noise alone.
+whose later factors are evidence for the noise alone. Rows of any positive weights ``w_i`` are the
+same with their sum for c, their weighted mean, and weighted deviations: a row of weight w counts as
+w rows that are equal to it.
 """
 
 import math
@@ -34,7 +36,8 @@ class Rows(NamedTuple):
     Y: tf.Tensor
     """Outputs, or their means, ``[..., n, P]``."""
     counts: tf.Tensor | None = None
-    """How often each row occurs ``[..., n]``; None where none is repeated."""
+    """How often each row occurs, or the sum of the weights of equal rows, ``[..., n]``; None where
+    none is repeated and rows have no weights."""
     deviations: tf.Tensor | None = None
     """Squared deviations from the means, summed over repeats and outputs, ``[..., n]``; or None."""
 
@@ -56,23 +59,25 @@ class Rows(NamedTuple):
         return -0.5 * (num_outputs * logs + self.deviations / noise_variance)
 
 
-def merge_rows(X: tf.Tensor, Y: tf.Tensor) -> Rows:
+def merge_rows(X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None) -> Rows:
     """
     The distinct rows of a table, in the order in which they occur first; the tensors themselves
     where none is repeated.
 
     :param X: ``[N, D]``.
     :param Y: ``[N, P]``.
+    :param row_weights: positive ``[N]``: as how many rows each counts; None for 1.
     """
     groups = group_rows(X.numpy())
     if not groups.any_repeats:
-        return Rows(X, Y)
-    counts = tf.constant(groups.counts, Y.dtype)
+        return Rows(X, Y, row_weights, None if row_weights is None else tf.zeros_like(row_weights))
+    weights = tf.ones_like(Y[:, 0]) if row_weights is None else row_weights
     of_row, num_groups = tf.constant(groups.of_row), len(groups.counts)
+    counts = tf.math.unsorted_segment_sum(weights, of_row, num_groups)
     # from the first output of each, since sums of large outputs lose digits
     first = tf.gather(Y, groups.first)
-    rest = tf.math.unsorted_segment_sum(Y - tf.gather(first, of_row), of_row, num_groups)
-    means = first + rest / counts[:, None]
-    squares = tf.reduce_sum(tf.square(Y - tf.gather(means, of_row)), axis=1)
+    rest = weights[:, None] * (Y - tf.gather(first, of_row))
+    means = first + tf.math.unsorted_segment_sum(rest, of_row, num_groups) / counts[:, None]
+    squares = weights * tf.reduce_sum(tf.square(Y - tf.gather(means, of_row)), axis=1)
     deviations = tf.math.unsorted_segment_sum(squares, of_row, num_groups)
     return Rows(tf.gather(X, groups.first), means, counts, deviations)

@@ -3,6 +3,8 @@ The power transform of Yeo and Johnson, "A new family of power transformations t
 or symmetry", Biometrika 87 (2000), of powers from 0 to 2, with which it maps the line onto itself.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from scipy import optimize, stats
@@ -41,9 +43,21 @@ def log_derivative(Z: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
     return (power - 1.0) * tf.sign(Z) * tf.math.log1p(tf.abs(Z))
 
 
-def best_power(z: np.ndarray) -> float:
-    """The power that makes standardized values most like draws from a Gaussian."""
-    found = optimize.minimize_scalar(
-        lambda power: -stats.yeojohnson_llf(power, z), bounds=POWERS, method="bounded"
-    )
+def best_power(z: np.ndarray, row_weights: Any = None) -> float:
+    """
+    The power that makes standardized values most like draws from a Gaussian.
+
+    :param row_weights: as how many equal values each counts ``[N]``; None for 1.
+    """
+
+    def loss(power: float) -> float:
+        if row_weights is None:
+            return -float(stats.yeojohnson_llf(power, z))
+        values = stats.yeojohnson(z, power)
+        mean = np.average(values, weights=row_weights)
+        variance = np.average(np.square(values - mean), weights=row_weights)
+        log_slopes = (power - 1.0) * np.sign(z) * np.log1p(np.abs(z))
+        return float(0.5 * np.log(variance) - np.average(log_slopes, weights=row_weights))
+
+    found = optimize.minimize_scalar(loss, bounds=POWERS, method="bounded")
     return float(np.clip(found.x, *POWERS))

@@ -112,6 +112,8 @@ class Recipe:
     """Whether the model is trained on rows in files, but for a sample from which it starts."""
     iterations: ClassVar[int] = 1
     """Training steps of an entry of the history."""
+    takes_weights: ClassVar[bool] = False
+    """Whether training rows may have weights."""
     holds_out: ClassVar[bool] = False
     """
     Whether training holds out rows itself: a model is then not trained further on other rows, or
@@ -135,10 +137,12 @@ class Recipe:
     likelihood: str | None = option(
         None,
         "Distribution of Y given f; default gaussian, for classes bernoulli or multiclass "
-        "(robust-max). student_t gives outliers less weight; poisson, exponential and gamma are "
-        "for positive outputs.",
+        "(robust-max). student_t gives outliers less weight; heteroskedastic is Gaussian noise "
+        "whose variance depends on the inputs; poisson, exponential and gamma are for positive "
+        "outputs.",
         choices=[
-            *("gaussian", "student_t", "laplace", "poisson", "exponential", "gamma"),
+            *("gaussian", "student_t", "laplace", "heteroskedastic"),
+            *("poisson", "exponential", "gamma"),
             *("bernoulli", "bernoulli_logit", "multiclass", "softmax", "one_versus_rest"),
         ],
     )

@@ -53,6 +53,7 @@ def build_model(
             f"{recipe.for_classes} takes them."
         )
     likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
+    require_unweighted(recipe, dataset)
     least, single = 0.0, gpflow.default_float() != np.float64
     if recipe.takes_images or (recipe.makes_kernel and kernel is None):
         noise_variance = DEFAULT_NOISE
@@ -72,9 +73,12 @@ def build_model(
         least = Recipe.min_noise if single else recipe.min_noise
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
-    rows, given = dataset.train, {}
+    given: dict[str, Any] = {}
+    rows = dataset.train
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
+    if dataset.weights is not None and not recipe.by_minibatches:
+        given["row_weights"] = dataset.weights
     model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
     if start is not None:
         _copy_parameters(start, model)
@@ -119,6 +123,15 @@ def _with_any_points(recipe: Recipe) -> Recipe:
     """The recipe with random inducing points, which are found in the least time."""
     changed: dict[str, Any] = {"initialization": "random"}
     return dataclasses.replace(recipe, **changed) if hasattr(recipe, "initialization") else recipe
+
+
+def require_unweighted(recipe: Recipe, dataset: Dataset) -> None:
+    """:raises ValueError: for weights of rows, if the method does not take them."""
+    if dataset.weights is not None and not recipe.takes_weights:
+        raise ValueError(
+            f"weights of rows must be 1 for method {recipe.name}, which cannot weigh rows; take "
+            "auto or solvegp."
+        )
 
 
 def require_gaussian(recipe: Recipe, likelihood: gpflow.likelihoods.Likelihood) -> None:

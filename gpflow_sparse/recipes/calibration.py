@@ -1,5 +1,6 @@
 """Rows that a run holds out of its training, on which its model is calibrated."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -24,22 +25,22 @@ def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
     return recipe.can_calibrate and dataset.num_train >= MIN_ROWS
 
 
-def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
+def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
     """
-    The rows to train on, and the rows to calibrate on.
+    The rows to train on, and the rows to calibrate on, as training rows of two data sets.
 
     :return: for a folder, the sample of its training rows, and the rows held out when it was
         opened; all training rows and None for fewer than :data:`MIN_ROWS`, and where the recipe
         does not calibrate.
     """
-    X, Y = dataset.train
     if not will_calibrate(recipe, dataset):
-        return dataset.train, None
+        return dataset, None
     if dataset.shards is not None:
-        return dataset.train, dataset.held_out
-    order, count = shuffled(len(X), recipe.seed), min(int(_FRACTION * len(X)), _MAX_ROWS)
-    held_out, rest = order[:count], np.sort(order[count:])
-    return (X[rest], Y[rest]), (X[held_out], Y[held_out])
+        held = dataset.held_out
+        return dataset, None if held is None else dataclasses.replace(dataset, train=held)
+    num_rows = len(dataset.train[0])
+    order, count = shuffled(num_rows, recipe.seed), min(int(_FRACTION * num_rows), _MAX_ROWS)
+    return dataset.take(np.sort(order[count:])), dataset.take(order[:count])
 
 
 def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], float]:
@@ -62,15 +63,16 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
 
 def calibrate(
     model: gpflow.models.GPModel,
-    rows: Pair | None,
+    held_out: Dataset | None,
     recipe: Recipe,
     report: Callable[[str], Any] = lambda line: click.echo(line, err=True),
 ) -> None:
     """Calibrate a trained model on held-out rows, if there are any, and report it in a line."""
-    if rows is None:
+    if held_out is None:
         return
     try:
-        gs.calibrate(model, rows, conformal=recipe.conformal)
+        weights = held_out.weights
+        gs.calibrate(model, held_out.train, conformal=recipe.conformal, row_weights=weights)
     except ValueError as error:  # the model predicts without it
         report(f"not calibrated: {error}")
     else:

@@ -10,6 +10,7 @@ from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.tree_mean import TreeMean
+from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
 
 MEASURED = 10
 """Steps whose time is measured before the number of steps within a budget is known, and the least
@@ -40,6 +41,7 @@ class Candidate:
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.recipe, self.rows = recipe, task.dataset.train
+        self._weights = weights_of_batches(recipe, task.dataset)
         self.name = name or recipe.name
         self.num_steps = 0
         kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
@@ -67,7 +69,8 @@ class Candidate:
             return
         begin, per_entry = time.perf_counter(), self.recipe.iterations
         recipe = self.recipe.with_steps(num_steps)
-        history = recipe.train(self.model, self.rows, until=until, progress=False)
+        with weighted_rows(self.model, self.rows, self._weights) as rows:
+            history = recipe.train(self.model, rows, until=until, progress=False)
         self.num_steps += history.num_steps * per_entry
         self.seconds += time.perf_counter() - begin
         if history.num_steps > 1:

@@ -14,7 +14,7 @@ from gpflow.models import GPModel
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
-from gpflow_sparse.recipes.building import attach_units, require_outputs
+from gpflow_sparse.recipes.building import attach_units, require_outputs, require_unweighted
 from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
 from gpflow_sparse.recipes.candidate import MEASURED, Candidate
 from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
@@ -133,7 +133,7 @@ def choose(
 def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
     """Time after the training for the calibration and for the scores of the test rows."""
     _, held_out = split_rows(candidate.recipe, dataset)
-    num_rows = len(dataset.test[0]) + (0 if held_out is None else len(held_out[0]))
+    num_rows = len(dataset.test[0]) + (0 if held_out is None else len(held_out.train[0]))
     return candidate.row_seconds * num_rows
 
 
@@ -178,12 +178,12 @@ def train(
 
     :param seconds: time after which no step begins; None for the number of steps of the choice.
     """
-    rows, held_out = split_rows(choice.recipe, task.dataset)
+    rest, held_out = split_rows(choice.recipe, task.dataset)
     if choice.interrupted and choice.start is not None:
         calibrate(choice.start, held_out, choice.recipe, report)
         return choice.start
     end = choice.end if seconds is None else min(choice.end, time.perf_counter() + seconds)
-    final = Candidate(task.on(rows), choice.recipe, start=choice.start)
+    final = Candidate(task.on(rest), choice.recipe, start=choice.start)
     try:
         if seconds is None or not math.isinf(choice.end):
             final.train(choice.recipe.num_iterations, end)
@@ -192,7 +192,7 @@ def train(
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
     model = attach_units(choice.recipe.finish(final.model), task.dataset)
-    scope = "all rows" if held_out is None else f"{len(rows[0])} rows"
+    scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
     report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
     calibrate(model, held_out, choice.recipe, report)
     return model
@@ -203,7 +203,9 @@ def _asked_for(method: str, task: Task) -> Recipe:
     kind = kind_of(method)
     if kind.for_classes and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
-    return task.sized(recipe_of(method, **task.options))
+    recipe = task.sized(recipe_of(method, **task.options))
+    require_unweighted(recipe, task.dataset)
+    return recipe
 
 
 class _Race:
@@ -216,12 +218,12 @@ class _Race:
         """The best of each method, in the order of the methods."""
         self.best: Candidate | None = None
         seed = int(task.options.get("seed", 0))
-        X, Y = task.dataset.train
-        order = shuffled(len(X), seed)
-        least = min(_MIN_HELD_OUT, len(X) // 4)
-        count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * len(X))))
-        self.held_out = X[order[:count]], Y[order[:count]]
-        self.rest = task.on((X[order[count:]], Y[order[count:]]))
+        num_rows = task.num_rows
+        order = shuffled(num_rows, seed)
+        least = min(_MIN_HELD_OUT, num_rows // 4)
+        count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * num_rows)))
+        self.held_out = task.dataset.take(order[:count])
+        self.rest = task.on(task.dataset.take(order[count:]))
         self._starts = self._starts_of(self.rest.dataset)
         self._about_trees: tuple[InitialHyperparameters, TreeMean] | None = None
         self.start_seconds = 0.0
@@ -248,12 +250,17 @@ class _Race:
 
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
-        X, Y = self.rest.dataset.train
-        most = max(1, int(_MAX_BASELINE_VALUES / X.shape[1]))
-        rows = X[:most], Y[:most]  # in random order
+        most = max(1, int(_MAX_BASELINE_VALUES / self.rest.num_columns))
+        rows = self.rest.dataset.take(np.arange(min(most, self.rest.num_rows)))  # in random order
         for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
             begin = time.perf_counter()
-            scores = score_baseline(name, rows, self.held_out, self.task.dataset.num_classes)
+            scores = score_baseline(
+                name,
+                rows.train,
+                self.held_out.train,
+                self.task.dataset.num_classes,
+                weights=(rows.weights, self.held_out.weights),
+            )
             error = scores.get("rmse", scores.get("error_rate", math.nan))
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
         built: dict[str, Candidate] = {}
@@ -321,10 +328,11 @@ class _Race:
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
-        nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
+        (X, Y), weights = self.held_out.train, self.held_out.weights
+        nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)
         if will_calibrate(candidate.recipe, self.task.dataset):
-            nlpd -= calibration_improvement(candidate.model, self.held_out)
-        candidate.row_seconds = (time.perf_counter() - begin) / len(self.held_out[0])
+            nlpd -= calibration_improvement(candidate.model, (X, Y), weights)
+        candidate.row_seconds = (time.perf_counter() - begin) / len(X)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate
@@ -341,16 +349,19 @@ class _Race:
             self.attempts[attempt.method] = attempt
 
 
-def held_out_scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, float]:
-    """NLPD and error on held-out rows."""
+def held_out_scores(
+    model: Any, rows: Pair, num_classes: int | None, row_weights: np.ndarray | None = None
+) -> tuple[float, float]:
+    """NLPD and error on held-out rows, whose weights may differ."""
     X, Y = (tf.convert_to_tensor(values, gpflow.default_float()) for values in rows)
     parts = [slice(i, i + 4096) for i in range(0, len(X), 4096)]
     mean = np.concatenate([model.predict_y(X[p])[0].numpy() for p in parts])
     density = [model.predict_log_density((X[p], Y[p])).numpy() for p in parts]
-    nlpd = -float(np.mean(np.concatenate(density)))
+    nlpd = -float(np.average(np.concatenate(density), weights=row_weights))
     if num_classes is None:
-        return nlpd, float(metrics.rmse(rows[1], mean))
-    return nlpd, float(metrics.error_rate(rows[1], class_probabilities(mean, num_classes)))
+        return nlpd, float(metrics.rmse(rows[1], mean, row_weights))
+    P = class_probabilities(mean, num_classes)
+    return nlpd, float(metrics.error_rate(rows[1], P, row_weights))
 
 
 def train_arrays(

@@ -19,6 +19,7 @@ STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
     "student_t": likelihoods.StudentT,
     "laplace": likelihoods.Laplace,
+    "heteroskedastic": likelihoods.HeteroskedasticGaussian,
 }
 NOT_STANDARDIZED = {
     "poisson": gpflow_likelihoods.Poisson,
@@ -48,6 +49,7 @@ def make_likelihood(
         "gaussian": lambda: gpflow_likelihoods.Gaussian(noise_variance),
         "student_t": lambda: likelihoods.StudentT(scale=scale),
         "laplace": lambda: likelihoods.Laplace(scale / 2**0.5),
+        "heteroskedastic": lambda: likelihoods.HeteroskedasticGaussian(scale),
         **NOT_STANDARDIZED,
     }
     if num_classes is not None:
@@ -124,7 +126,8 @@ def sample_outputs(
     noise_factor: float = 1.0,
 ) -> np.ndarray:
     """
-    One observation for each value of f, of the same shape.
+    One observation for each value of f, of the same shape; for input-dependent noise, whose last
+    column of F is its logarithm, without that column.
 
     :param noise_factor: factor of the variance of Gaussian noise.
     :raises ValueError: for a likelihood whose observations cannot be drawn here.
@@ -135,6 +138,9 @@ def sample_outputs(
     if isinstance(likelihood, gpflow_likelihoods.StudentT):
         freedom = np.asarray(likelihood.df)
         return F + likelihood.scale.numpy() * rng.standard_t(freedom, F.shape)
+    if isinstance(likelihood, likelihoods.HeteroskedasticGaussian):
+        noise = likelihood.noise_variance(F[..., 1:]).numpy()
+        return F[..., :1] + np.sqrt(noise) * rng.standard_normal(noise.shape)
     if isinstance(likelihood, likelihoods.Laplace):
         return rng.laplace(F, likelihood.scale.numpy())
     if isinstance(likelihood, gpflow_likelihoods.Poisson):

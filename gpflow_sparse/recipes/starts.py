@@ -225,7 +225,11 @@ class InitialHyperparameters:
         kernel, noise_variance, *_ = self._fit(trial)
         rows = self._dataset.train
         model = NearestNeighborGP(
-            rows, kernel, num_neighbors=_AXES_NEIGHBORS, noise_variance=noise_variance
+            rows,
+            kernel,
+            num_neighbors=_AXES_NEIGHBORS,
+            noise_variance=noise_variance,
+            row_weights=self._dataset.weights,
         )
         axes, slopes = initialization.gradient_axes(model, rows[0], seed=trial.seed)
         scales = np.maximum(slopes, _LEAST_SLOPE * slopes[0]) ** -0.5
@@ -242,16 +246,19 @@ class InitialHyperparameters:
     def _fit_once(self, trial: _Trial) -> Hyperparameters:
         """:raises ValueError: if the fit fails."""
         rows, seed = self._dataset.train, trial.seed + trial.draw
+        weights: dict[str, Any] = {"row_weights": self._dataset.weights}
         begin = time.perf_counter()
         kernel = self._kernel(trial)
         log_evidence = float("nan")
         if trial.all_rows:
-            noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel)
+            noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel, **weights)
         elif trial.num_rows is None:
-            noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed)
+            noise_variance = initialization.local_hyperparameters(
+                *rows, kernel, seed=seed, **weights
+            )
         else:
             noise_variance = initialization.subset_hyperparameters(
-                *rows, kernel, num_rows=trial.num_rows, seed=seed
+                *rows, kernel, num_rows=trial.num_rows, seed=seed, **weights
             )
         seconds = time.perf_counter() - begin
         if trial.along is not None:
@@ -264,7 +271,12 @@ class InitialHyperparameters:
         if trial.all_rows:
             return log_evidence
         return initialization.neighbor_log_density(
-            *self._dataset.train, kernel, noise_variance, num_held_out=_HELD_OUT, seed=trial.seed
+            *self._dataset.train,
+            kernel,
+            noise_variance,
+            num_held_out=_HELD_OUT,
+            seed=trial.seed,
+            row_weights=self._dataset.weights,
         )
 
     def _ranked(self, trials: list[_Trial], until: float = math.inf) -> list[_Trial]:

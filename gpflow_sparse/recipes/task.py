@@ -9,7 +9,7 @@ import gpflow
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.registry import RECIPES, kind_of, read_options, recipe_of
-from gpflow_sparse.recipes.rows import Pair, sized
+from gpflow_sparse.recipes.rows import sized
 
 _WITH = " with "
 
@@ -91,9 +91,9 @@ class Task:
         """A recipe with fewer inducing points for a short table, unless their number was chosen."""
         return sized(recipe, self.dataset.train[0], self.options)
 
-    def on(self, rows: Pair) -> "Task":
+    def on(self, dataset: Dataset) -> "Task":
         """The same task with other training rows."""
-        return dataclasses.replace(self, dataset=dataclasses.replace(self.dataset, train=rows))
+        return dataclasses.replace(self, dataset=dataset)
 
 
 def method_of(name: str) -> str:
@@ -106,7 +106,9 @@ def candidates(task: Task) -> list[str]:
     suited = [
         kind
         for kind in RECIPES.values()
-        if (task.is_gaussian or not kind.for_classes) and not kind.suits(task)
+        if (task.is_gaussian or not kind.for_classes)
+        and (task.dataset.weights is None or kind.takes_weights)
+        and not kind.suits(task)
     ]
     if not task.is_long and any(kind.is_best_on_few_rows for kind in suited):
         suited = [kind for kind in suited if kind.is_best_on_few_rows]

@@ -80,7 +80,7 @@ def fit_tree_mean(
     :param weight: w, if it is known already.
     :raises ValueError: for classes or several outputs.
     """
-    X, Y = dataset.train
+    (X, Y), weights = dataset.train, dataset.weights
     if dataset.num_classes is not None or Y.shape[1] != 1:
         raise ValueError(
             f"mean must be {ZERO} for classes and for several outputs; {TREES} are fitted to one."
@@ -93,14 +93,16 @@ def fit_tree_mean(
     for fitted, left_out in folds.split(rows):
         model = HistGradientBoostingRegressor(
             max_iter=300, max_depth=8, early_stopping=True, random_state=seed
-        ).fit(X[rows[fitted]], Y[rows[fitted], 0])
+        ).fit(
+            X[rows[fitted]], Y[rows[fitted], 0], None if weights is None else weights[rows[fitted]]
+        )
         out_of_fold[rows[left_out]] = model.predict(X[rows[left_out]])
         models.append(model)
     others = order[len(rows) :]
     for model in models if len(others) else []:
         out_of_fold[others] += model.predict(X[others]) / len(models)
     if weight is None:
-        weight = _weight(X, Y[:, 0], out_of_fold, kernel, noise_variance, order)
+        weight = _weight(dataset, out_of_fold, kernel, noise_variance, order)
     used = models[:1] if len(X) > _MANY_ROWS else models
     function = BoostedTrees.from_scikit_learn(used, weight)
     residuals = Y - weight * out_of_fold[:, None]
@@ -108,14 +110,19 @@ def fit_tree_mean(
 
 
 def _weight(
-    X: np.ndarray, y: np.ndarray, trees: np.ndarray, kernel: Any, noise: Any, order: np.ndarray
+    dataset: Dataset, trees: np.ndarray, kernel: Any, noise: Any, order: np.ndarray
 ) -> float:
     """The weight of predictions of trees ``[N]``, see :func:`fit_tree_mean`."""
-    count = min(_HELD_OUT, len(X) // 5)
-    held_out, rest = order[:count], order[count:]
+    count = min(_HELD_OUT, len(order) // 5)
+    held_out, rest = dataset.take(order[:count]), dataset.take(order[count:])
     model = gs.models.NearestNeighborGP(
-        (X[rest], y[rest, None]), kernel, num_neighbors=_NEIGHBORS, noise_variance=noise
+        rest.train,
+        kernel,
+        num_neighbors=_NEIGHBORS,
+        noise_variance=noise,
+        row_weights=rest.weights,
     )
-    of_rows = y[held_out] - model.predict_f(X[held_out])[0].numpy()[:, 0]
-    of_trees = y[held_out] - trees[held_out]
-    return 1.0 if np.abs(of_trees).mean() < np.abs(of_rows).mean() else 0.5
+    X, y = held_out.train[0], held_out.train[1][:, 0]
+    errors = y - model.predict_f(X)[0].numpy()[:, 0], y - trees[order[:count]]
+    of_rows, of_trees = (np.average(np.abs(e), weights=held_out.weights) for e in errors)
+    return 1.0 if of_trees < of_rows else 0.5

@@ -37,6 +37,11 @@ class RunConfig:
         "such files that need not fit into memory.",
     )
     target: str | None = option(None, "Column of the file to predict; default the last.")
+    weights: str | None = option(
+        None,
+        "Column of the file with weights of rows, which is no input: in training a row of weight 2 "
+        "counts as two equal rows, and one of weight 0 is left out. Test rows count equally.",
+    )
     task: str | None = option(
         None,
         "Task for a file; default regression for numbers, classification for text. A named data "

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
+from gpflow_sparse.data.cells import numbers as numbers_of
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import notes_of, read_frame
+from gpflow_sparse.data.tables import column_named, notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.rows import Pair
@@ -40,6 +41,12 @@ def load_data(
     :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
         is too large to compute with.
     """
+    is_file = Path(config.data).suffix and not is_folder(config.data)
+    if config.weights is not None and (not is_file or only_numbers or _has_images(config)):
+        raise ValueError(
+            f"weights must be a column of a table in one file, got {config.weights!r} for "
+            f"{config.data}{'' if not is_file else ' of images'}; leave it out."
+        )
     if is_folder(config.data):
         return load_folder(config)
     numbers: tuple[np.ndarray, ...]
@@ -62,11 +69,13 @@ def _split_file(
 ) -> tuple[Dataset, tuple[np.ndarray, ...]]:
     """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
     table: TableFormat | None = None
+    weights: pd.Series | None = None
     if only_numbers:
         inputs, target, notes = _read_numbers(config)
     else:
         cells = read_frame(config.data) if known is None else known.read(config.data)
         frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
+        frame, weights = _split_weights(frame, config.weights)
         _require_rows(config, len(frame))
         column = known.target if known else None
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
@@ -95,8 +104,30 @@ def _split_file(
         test_rows=numbers[test],
         notes=notes,
         test_empty=None if table is None else table.empty(inputs.iloc[test]),
+        weights=None if weights is None else weights.loc[numbers[train]].to_numpy(),
     )
     return dataset, (numbers[train], numbers[test])
+
+
+def _split_weights(frame: pd.DataFrame, name: str | None) -> tuple[pd.DataFrame, pd.Series | None]:
+    """
+    The rows of positive weight without the column of weights, and their weights.
+
+    :raises ValueError: for an unknown column, or weights that are no numbers of at least 0.
+    """
+    if name is None:
+        return frame, None
+    name = column_named(name, list(frame.columns), "the table", "weights")
+    values = pd.Series(numbers_of(frame[name]), frame.index)
+    bad = np.flatnonzero(~(values >= 0.0))
+    if len(bad):
+        raise ValueError(
+            f"weights {name!r} must be a number of at least 0 in every row, but {len(bad)} cells "
+            f"are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} (the header "
+            "not counted)."
+        )
+    used = values > 0.0
+    return frame[used].drop(columns=name), values[used]
 
 
 def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:

@@ -1,7 +1,6 @@
 """Training and scoring of the model of a run and of its baseline."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import platform
@@ -30,6 +29,7 @@ from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
 from gpflow_sparse.recipes.rows import sized
 from gpflow_sparse.recipes.task import Task
+from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
 from gpflow_sparse.runs import outputs, workers
 from gpflow_sparse.runs.config import (
     ATTEMPTS,
@@ -82,11 +82,12 @@ def train_beside_chief(
     """Take part in the training of the model of a run as a worker that writes nothing."""
     recipe = config.recipe
     require_outputs(dataset, recipe.likelihood)
-    rows, _ = calibration.split_rows(recipe, dataset)
-    model = _started(Choice(recipe, ""), dataclasses.replace(dataset, train=rows))
+    rest, _ = calibration.split_rows(recipe, dataset)
+    model = _started(Choice(recipe, ""), rest)
     with contextlib.suppress(TrainingInterrupted):
         options = _options(folder, recipe, resume, strategy)
-        recipe.train(model, dataset.shards or rows, **options)
+        with weighted_rows(model, rest.train, weights_of_batches(recipe, rest)) as rows:
+            recipe.train(model, dataset.shards or rows, **options)
     end_together(strategy)
 
 
@@ -210,17 +211,19 @@ def train(
     :param strategy: strategy of ``tf.distribute``.
     """
     recipe, elbo, seconds, interruption = choice.recipe, math.nan, math.nan, None
-    rows, held_out = calibration.split_rows(recipe, dataset)
+    rest, held_out = calibration.split_rows(recipe, dataset)
     if choice.interrupted and choice.start is not None:
         model = attach_units(choice.start, dataset)
         interruption = TrainingInterrupted(
             f"stopped during the choice of a method: {recipe.full_title} is the best so far"
         )
     else:
-        model = _started(choice, dataclasses.replace(dataset, train=rows))
+        model = _started(choice, rest)
         try:
             options = _options(folder, recipe, resume, strategy)
-            history = recipe.train(model, dataset.shards or rows, until=choice.end, **options)
+            with weighted_rows(model, rest.train, weights_of_batches(recipe, rest)) as rows:
+                options = {"until": choice.end, **options}
+                history = recipe.train(model, dataset.shards or rows, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:

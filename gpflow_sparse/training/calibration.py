@@ -1,5 +1,6 @@
 """Calibration of predictive variances on held-out rows, by maximum likelihood."""
 
+import functools
 from typing import Any
 
 import gpflow
@@ -12,7 +13,7 @@ from scipy.special import logsumexp
 from gpflow_sparse.inference import sinh_arcsinh
 from gpflow_sparse.inference.calibration import Calibration, has_classes, log_probabilities
 from gpflow_sparse.inference.shrinkage import Densities, best_temperature, shrunk
-from gpflow_sparse.likelihoods import Laplace, StudentT
+from gpflow_sparse.likelihoods import HeteroskedasticGaussian, Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.deep import DeepPosterior
 from gpflow_sparse.numerics.tracing import compiled
@@ -28,7 +29,13 @@ _SHAPE_DEVIATIONS, _MAX_SHAPE = np.array([0.3, 0.5]), 1.2
 _CHUNK = 2048
 
 
-def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False) -> Calibration:
+def calibrate(
+    model: GPModel,
+    data: tuple[Any, Any],
+    *,
+    conformal: bool = False,
+    row_weights: Any = None,
+) -> Calibration:
     """
     Calibrate predictive variances, or probabilities of classes, on held-out rows; means of other
     observations stay as they are, bit for bit.
@@ -79,7 +86,8 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
     :param conformal: also keep the distances of these rows from their means, for the intervals of
         :class:`gpflow_sparse.estimators.SparseGPRegressor` and of the command line: these then
         cover new rows at least as often as they say if the rows are exchangeable with these, up to
-        the two factors found on the same rows.
+        the two factors found on the same rows. Not with ``row_weights``.
+    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
     :return: ``model.calibration``.
     :raises ValueError: for fewer rows, predictions that are not finite, likelihoods without
         intervals if ``conformal``, GPflow models whose kernel has no variance to multiply, and
@@ -92,19 +100,23 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
         )
     checks.require_flag(conformal, "conformal")
     if conformal and not isinstance(
-        model.likelihood, Gaussian | Laplace | StudentT | gpflow.likelihoods.StudentT
+        model.likelihood,
+        Gaussian | HeteroskedasticGaussian | Laplace | StudentT | gpflow.likelihoods.StudentT,
     ):
         raise ValueError(
             "conformal must be False for outputs that are not on the whole line, as with "
             f"{type(model.likelihood).__name__}."
         )
     X, Y = _require_data(model, data)
+    weights = checks.require_row_weights(row_weights, X)
+    if conformal and weights is not None:
+        raise ValueError("conformal must be False for rows of weights: residuals count equally.")
     if len(X) < MIN_ROWS:
         raise ValueError(
             f"data must hold at least {MIN_ROWS} held-out rows to calibrate on, got {len(X)}."
         )
     uncalibrate(model)
-    found, _ = _best(model, X, Y)
+    found, _ = _best(model, X, Y, weights)
     if not isinstance(model, SparseGPModel):
         found.originals = rescaling.rescale(model, found.function, found.noise)
     model.calibration = found
@@ -129,15 +141,19 @@ def uncalibrate(model: GPModel) -> None:
     model.calibration = None
 
 
-def calibration_improvement(model: GPModel, data: tuple[Any, Any]) -> float:
+def calibration_improvement(
+    model: GPModel, data: tuple[Any, Any], row_weights: Any = None
+) -> float:
     """
     How much :func:`calibrate` on these rows would raise the mean log density of a row, in nats.
 
     Cross-validated over ten folds; 0 where the factors would be 1. The model is not changed.
 
     :param data: held-out rows, as in :func:`calibrate`; the model must not be calibrated.
+    :param row_weights: as in :func:`calibrate`.
     """
-    return _best(model, *_require_data(model, data))[1]
+    X, Y = _require_data(model, data)
+    return _best(model, X, Y, checks.require_row_weights(row_weights, X))[1]
 
 
 def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -228,18 +244,25 @@ def _shaped(residuals: tf.Tensor) -> Densities:
     return evaluate
 
 
-def _best_shape(residuals: tf.Tensor) -> tuple[tuple[float, float], float]:
+def _best_shape(
+    residuals: tf.Tensor, weights: np.ndarray | None
+) -> tuple[tuple[float, float], float]:
     """Shrunk skewness and tail of standardized residuals, and the gain of a row."""
     count, evaluate = len(residuals), _shaped(residuals)
-    (exponential, tail), gain = shrunk(evaluate, count, 2, _SHAPE_DEVIATIONS, _MAX_SHAPE)
+    limits = _SHAPE_DEVIATIONS, _MAX_SHAPE
+    (exponential, tail), gain = shrunk(evaluate, count, 2, *limits, row_weights=weights)
     return (float(np.log(exponential)), tail), gain
 
 
-def _best(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[Calibration, float]:
+def _best(
+    model: GPModel, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None
+) -> tuple[Calibration, float]:
     """The shrunk corrections, and the gain of a row."""
     likelihood, count = model.likelihood, len(X)
+    weights = None if row_weights is None else row_weights.numpy().astype(np.float64)
+    find = functools.partial(shrunk, prior_deviation=_PRIOR_DEVIATION, row_weights=weights)
     if isinstance(model, SparseGPModel) and has_classes(likelihood):
-        temperature, gain = best_temperature(_log_probabilities(model, X), _labels(Y))
+        temperature, gain = best_temperature(_log_probabilities(model, X), _labels(Y), weights)
         return Calibration(temperature=temperature, num_rows=count), gain
     rows = _Marginals(model, X, Y)
     if isinstance(model, GPR):  # one factor of both
@@ -249,17 +272,17 @@ def _best(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[Calibration, floa
             densities, gradient = both(np.repeat(logs, 2), weights)
             return densities, gradient.sum(keepdims=True)
 
-        (found,), gain = shrunk(common, count, 1, _PRIOR_DEVIATION)
+        (found,), gain = find(common, count, 1)
         return Calibration(found, found, num_rows=count), gain
     if isinstance(likelihood, Gaussian):
-        (function, noise), gain = shrunk(rows.gaussian(likelihood), count, 2, _PRIOR_DEVIATION)
+        (function, noise), gain = find(rows.gaussian(likelihood), count, 2)
         skewness, tail, more = 0.0, 1.0, 0.0
         if isinstance(model, SparseGPModel) and not rows.is_deep:
             residuals = rows.residuals(likelihood, function, noise)
-            (skewness, tail), more = _best_shape(residuals)
+            (skewness, tail), more = _best_shape(residuals, weights)
         found = Calibration(function, noise, skewness=skewness, tail=tail, num_rows=count)
         return found, gain + more
-    (function,), gain = shrunk(rows.other(likelihood), count, 1, _PRIOR_DEVIATION)
+    (function,), gain = find(rows.other(likelihood), count, 1)
     return Calibration(function, num_rows=count), gain
 
 

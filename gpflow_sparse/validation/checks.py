@@ -150,6 +150,23 @@ def require_data(
     return X, Y
 
 
+def require_row_weights(value: Any, X: tf.Tensor) -> tf.Tensor | None:
+    """
+    Weights of the rows of ``X [N, D]``, in its type; None as it is.
+
+    :raises ValueError: unless there is a positive number for each row.
+    """
+    if value is None:
+        return None
+    weights = tf.cast(as_tensor(value, "row_weights", tf.float64), X.dtype)
+    if weights.shape != X.shape[:1] or not np.all(np.isfinite(weights) & (weights.numpy() > 0.0)):
+        raise ValueError(
+            f"row_weights must be {X.shape[0]} positive numbers, one for each row, got "
+            f"{type(value).__name__} of shape {tuple(weights.shape)}; leave out rows of weight 0."
+        )
+    return weights
+
+
 def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:
     """
     Number of columns of ``Y`` for a likelihood; None if not known.

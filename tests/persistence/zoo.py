@@ -11,6 +11,7 @@ from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.kernels import LinearMap
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
+    HeteroskedasticGaussian,
     Laplace,
     Ordinal,
     StudentT,
@@ -192,6 +193,7 @@ LIKELIHOODS = {  # and the number of latent functions
         1,
     ),
     "heteroskedastic": (likelihoods.HeteroskedasticTFPConditional, 2),
+    "heteroskedastic_gaussian": (HeteroskedasticGaussian, 2),
     "heteroskedastic_laplace": (
         lambda: likelihoods.HeteroskedasticTFPConditional(tfd.Laplace, bijector()),
         2,

@@ -1,7 +1,6 @@
 """GPflux's deep GP beside that of this package; imported only where GPflux is installed."""
 
 import copy
-import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -51,9 +50,10 @@ def fit_gpflux(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     """
     begin = time.perf_counter()
     recipe = Deep.create(**options, seed=budget.seed)
-    rows, held_out = calibration.split_rows(recipe, dataset)
+    rest, held_out = calibration.split_rows(recipe, dataset)
+    rows = rest.train
     tf.random.set_seed(budget.seed)
-    start = InitialHyperparameters(dataclasses.replace(dataset, train=rows)).find(recipe)
+    start = InitialHyperparameters(rest).find(recipe)
     Z = initialization.kmeans(rows[0], recipe.num_inducing, start.kernel, seed=budget.seed)
     likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, recipe.min_noise))
     layers = gpflux_layers(copy.deepcopy(start.kernel), Z, recipe.num_layers, len(rows[0]))

@@ -71,21 +71,27 @@ class Component(tf.Module):
         noise = (self.noise_variance,) if self.noise_variance.trainable else ()
         return (*self.kernel.trainable_parameters, *noise)
 
-    def rows(self, X: tf.Tensor, Y: tf.Tensor) -> Rows:
+    def rows(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> Rows:
         """Distinct rows with the means of their transformed outputs."""
-        return merge_rows(X, Y if self.transform is None else self.transform.forward(Y))
+        Y = Y if self.transform is None else self.transform.forward(Y)
+        return merge_rows(X, Y, row_weights)
 
-    def log_likelihood(self, X: tf.Tensor, Y: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
-        """Log density of the outputs at the present values of the parameters, in nats."""
-        log_slope = tf.zeros([], Y.dtype)
-        if self.transform is not None:
-            log_slope = tf.reduce_sum(self.transform.log_derivative(Y))
-            Y = self.transform.forward(Y)
-        return log_slope + log_density(self._covariance(X), Y - mean)
+    def log_slope(self, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
+        """The sum over rows of the logarithms of the derivatives of the transform."""
+        if self.transform is None:
+            return tf.zeros([], Y.dtype)
+        each = self.transform.log_derivative(Y)
+        return tf.reduce_sum(each if row_weights is None else row_weights[:, None] * each)
 
-    def _covariance(self, X: tf.Tensor) -> tf.Tensor:
-        K = self.kernel(X)
-        return linalg.add_jitter(K, tf.convert_to_tensor(self.noise_variance))
+    def log_likelihood(self, rows: Rows) -> tf.Tensor:
+        """
+        Log density of the transformed outputs at the present values of the parameters, in nats.
+
+        :param rows: distinct rows, outputs less the prior mean.
+        """
+        noise = tf.convert_to_tensor(self.noise_variance)
+        K = linalg.add_jitter(self.kernel(rows.X), rows.noises(noise))
+        return log_density(K, rows.Y) + tf.reduce_sum(rows.within(noise))
 
     def integrate(self, rows: Rows, log_slope: float, num_draws: int, seed: int) -> None:
         """

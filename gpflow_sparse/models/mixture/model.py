@@ -92,6 +92,8 @@ class GPMixture(RegressionModel):
     likelihood does not determine: eigenvalues of the Hessian are at least 0.3 of the prior's.
     """
 
+    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
+
     def __init__(
         self,
         data: tuple[Any, Any],
@@ -104,6 +106,7 @@ class GPMixture(RegressionModel):
         mean_function: MeanFunction | None = None,
         num_draws: int = 32,
         seed: int = 0,
+        row_weights: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; best standardized.
@@ -120,6 +123,8 @@ class GPMixture(RegressionModel):
         :param num_draws: draws of the hyperparameters of each component, at most: factors of all
             draws take 512 MiB at most.
         :param seed: of the draws.
+        :param row_weights: positive ``[N]``: as how many equal rows each row counts, so that its
+            noise variance is divided by its weight; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         kernels = _require_kernels(kernels)
@@ -134,7 +139,10 @@ class GPMixture(RegressionModel):
             )
         self.likelihood.variance = noises[0]
         names = _require_transforms(transforms, len(kernels))
-        fitted = YeoJohnson.fit(self.data[1].numpy()) if "yeo-johnson" in names else None
+        self.row_weights = checks.require_row_weights(row_weights, self.data[0])
+        fitted = None
+        if "yeo-johnson" in names:
+            fitted = YeoJohnson.fit(self.data[1].numpy(), self.row_weights)
         self.components = [
             Component(kernel, noise, None if name == "none" else fitted)
             for kernel, noise, name in zip(kernels, noises, names, strict=True)
@@ -174,11 +182,7 @@ class GPMixture(RegressionModel):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:
                     break
-                log_slope = 0.0
-                if component.transform is not None:
-                    log_slope = float(
-                        tf.reduce_sum(component.transform.log_derivative(self.data[1]))
-                    )
+                log_slope = float(component.log_slope(self.data[1], self.row_weights))
                 if component.parameters:
                     component.integrate(
                         self._rows(component), log_slope, num_draws, self.seed + number
@@ -296,9 +300,11 @@ class GPMixture(RegressionModel):
         return self.posterior(None).predict_distribution(data)
 
     def _log_likelihoods(self) -> list[tf.Tensor]:
-        X, Y = self.data
-        mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
-        return [component.log_likelihood(X, Y, mean) for component in self.components]
+        return [
+            component.log_likelihood(self._rows(component))
+            + component.log_slope(self.data[1], self.row_weights)
+            for component in self.components
+        ]
 
     def _make_posterior(self, **options: Any) -> MixturePosterior:
         rows = [self._rows(component) for component in self.components]
@@ -306,7 +312,8 @@ class GPMixture(RegressionModel):
 
     def _rows(self, component: Component) -> Rows:
         """Distinct rows, with the means of the transformed outputs less the prior mean."""
-        rows = component.rows(*self.data)
+        X, Y = self.data
+        rows = component.rows(X, Y, self.row_weights)
         mean = self.mean_function(rows.X)
         return rows._replace(
             Y=rows.Y - component_checks.require_mean(mean, rows.Y, self.mean_function)

@@ -1,5 +1,7 @@
 """A transform of the outputs of one component: Yeo and Johnson's powers, standardized."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -26,13 +28,18 @@ class YeoJohnson(tf.Module):
         )
 
     @classmethod
-    def fit(cls, Y: np.ndarray) -> "YeoJohnson":
-        """Powers of the largest likelihood of a Gaussian for outputs ``[N, P]``."""
+    def fit(cls, Y: np.ndarray, row_weights: Any = None) -> "YeoJohnson":
+        """
+        Powers of the largest likelihood of a Gaussian for outputs ``[N, P]``.
+
+        :param row_weights: as how many equal rows each counts ``[N]``; None for 1.
+        """
         Y = np.asarray(Y, np.float64)
-        power = np.array([yeo_johnson.best_power(y) for y in Y.T])
+        power = np.array([yeo_johnson.best_power(y, row_weights) for y in Y.T])
         Z = yeo_johnson.forward(tf.constant(Y), tf.constant(power)).numpy()
-        deviation = Z.std(axis=0)
-        return cls(power, Z.mean(axis=0), np.where(deviation > 0.0, deviation, 1.0))
+        mean = np.average(Z, axis=0, weights=row_weights)
+        deviation = np.sqrt(np.average(np.square(Z - mean), axis=0, weights=row_weights))
+        return cls(power, mean, np.where(deviation > 0.0, deviation, 1.0))
 
     def forward(self, Y: tf.Tensor) -> tf.Tensor:
         """``z [..., P]`` of outputs, in graphs too."""

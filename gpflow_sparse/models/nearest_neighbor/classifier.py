@@ -52,6 +52,8 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
     A prediction takes O(C H^3) time a row, and a search. The model and its file have all rows.
     """
 
+    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
+
     def __init__(
         self,
         data: tuple[Any, Any],
@@ -62,6 +64,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         concentration: float = 0.01,
         mean_function: MeanFunction | None = None,
         num_objective_rows: int = 500,
+        row_weights: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, 1])`` with labels 0, ..., C - 1; arrays, which are copied.
@@ -72,6 +75,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         :param mean_function: C columns; None for constants that start at the means of the
             observations.
         :param num_objective_rows: rows of which the objective is computed.
+        :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         likelihood = Softmax(num_classes)
@@ -80,10 +84,12 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
             data, likelihood=likelihood, num_latent_gps=num_classes, dtype=dtype
         )
         start = checks.require_positive(concentration, "concentration", dtype=dtype)
+        self.row_weights = checks.require_row_weights(row_weights, X)
         labels = tf.cast(Y[:, 0], tf.int32)
         if mean_function is None:
             observed, _ = dirichlet_observations(labels, num_classes, tf.reshape(start, []))
-            mean_function = gpflow.functions.Constant(tf.reduce_mean(observed, axis=0))
+            average = np.average(observed, axis=0, weights=self.row_weights)
+            mean_function = gpflow.functions.Constant(average)
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_classes
         )
@@ -166,7 +172,10 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         eps = tf.convert_to_tensor(self.concentration)
         t, noise = dirichlet_observations(tf.cast(Y[:, 0], tf.int32), self.num_latent_gps, eps)
         mean = component_checks.require_mean(self.mean_function(X), t, self.mean_function)
-        return t - mean, 1.0 / noise
+        precisions = 1.0 / noise
+        if self.row_weights is not None:
+            precisions *= self.row_weights[:, None]
+        return t - mean, precisions
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Targets and precisions at Z, ``[., C]`` each."""
@@ -198,15 +207,19 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         self, rows: tf.Tensor, around: tf.Tensor, t: tf.Tensor, precisions: tf.Tensor
     ) -> tf.Tensor:
         """
-        The sum of the log probabilities of the labels of some rows ``[n]``, each without its own
-        observation, which leaves a site of precision zero where a row occurs once.
+        The weighted sum of the log probabilities of the labels of some rows ``[n]``, each without
+        its own observation, or without one of w copies of it, which leaves a site of precision zero
+        where a row occurs once.
         """
         X, Y = self.data
+        weights = tf.ones_like(t[:, 0]) if self.row_weights is None else self.row_weights
+        weights = tf.gather(weights, rows)
+        removed = tf.gather(precisions, rows) * tf.minimum(1.0 / weights, 1.0)[:, None]
         linear, total = (tf.gather(part, around) for part in self._sums(t, precisions))
         own = around == tf.gather(self.of_row, rows)[:, None]  # [n, H + 1]
         own = tf.cast(own, t.dtype)[:, :, None]
-        linear -= own * tf.gather(precisions * t, rows)[:, None]
-        left = total - own * tf.gather(precisions, rows)[:, None]
+        linear -= own * (removed * tf.gather(t, rows))[:, None]
+        left = total - own * removed[:, None]
         has_any = left > 1e-6 * total
         left = tf.where(has_any, left, tf.zeros_like(left))
         targets = tf.where(has_any, linear, tf.zeros_like(left)) / tf.where(has_any, left, total)
@@ -216,12 +229,14 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         mean += self.mean_function(inputs)
         var = tf.maximum(var, 0.0)
         labels = tf.gather(Y, rows)
-        return tf.reduce_sum(self.likelihood.predict_log_density(inputs, mean, var, labels))
+        densities = self.likelihood.predict_log_density(inputs, mean, var, labels)
+        return tf.reduce_sum(weights * densities)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         component_checks.require_single(self.kernel, num_columns)
         checks.require_count(self.num_objective_rows, "num_objective_rows")
+        checks.require_row_weights(self.row_weights, self.data[0])
         self.neighbors.validate_neighbors()
         if not isinstance(self.likelihood, Softmax):
             raise ValueError(

@@ -25,6 +25,8 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Outputs in place of none, whose noise variance would be infinite.
 _NONE = 1e-12
+# Part of the weight of equal rows below which what is left without one of them is rounding.
+_ROUNDING = 1e-6
 # Entries of the covariances [n, H, H] in one block of rows of the objective: 32 MiB of float64.
 _BLOCK_ENTRIES = 2**22
 
@@ -51,7 +53,7 @@ class NearestNeighborGP(RegressionModel):
 
     Where inputs repeat, neighbors are distinct rows, each with all of its c outputs: their mean,
     with the noise variance divided by c, has the same information on f. Else the neighbors of a row
-    might be copies of one.
+    might be copies of one. Rows of weights w are the same, with the sum of the weights for c.
 
     A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than in a model with
     inducing points. Memory is a block of rows. The model and its file have all training rows.
@@ -59,6 +61,8 @@ class NearestNeighborGP(RegressionModel):
 
     groups: tuple[tf.Tensor, tf.Tensor] | None = None
     """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
+    row_weights: tf.Tensor | None = None
+    """As how many equal rows each row counts ``[N]``; None for 1."""
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class NearestNeighborGP(RegressionModel):
         noise_variance: Any = 1.0,
         mean_function: MeanFunction | None = None,
         num_objective_rows: int = 1000,
+        row_weights: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied.
@@ -77,6 +82,7 @@ class NearestNeighborGP(RegressionModel):
         :param noise_variance: start of ``model.likelihood.variance``.
         :param mean_function: added to the prior mean; zero by default.
         :param num_objective_rows: rows of which the objective is computed.
+        :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
@@ -85,9 +91,10 @@ class NearestNeighborGP(RegressionModel):
                 "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
                 "make a new model where rows change."
             )
+        self.row_weights = checks.require_row_weights(row_weights, self.data[0])
         places = self.data[0]
         found = group_rows(places.numpy())
-        if found.any_repeats:
+        if found.any_repeats or row_weights is not None:
             self.groups = places, tf.constant(found.of_row, tf.int32)
             places = tf.gather(places, found.first)
         self.neighbors = neighbors_among(places, num_neighbors)
@@ -102,7 +109,8 @@ class NearestNeighborGP(RegressionModel):
     def leave_one_out_log_density(self) -> tf.Tensor:
         """
         ``N / n sum_i log p(y_i | the H nearest other rows of row i)`` over n fixed rows, at most
-        ``num_objective_rows``, drawn at random once for each N: a scalar, in nats.
+        ``num_objective_rows``, drawn at random once for each N: a scalar, in nats. A row of weight
+        w counts as w equal rows, of which one is left out, or all if w < 1.
 
         No lower bound on the log evidence, and no estimate of it. It is deterministic, so that
         L-BFGS can maximize it, and jumps where parameters change the neighbors of a row. Row i
@@ -166,8 +174,13 @@ class NearestNeighborGP(RegressionModel):
         if self.groups is None:
             return errors, tf.ones([1, 1], errors.dtype)
         (_, of_row), size = self.groups, self.neighbors.Z.shape[0]
-        counts = tf.math.unsorted_segment_sum(tf.ones_like(errors[:, :1]), of_row, size)
-        return tf.math.unsorted_segment_sum(errors, of_row, size) / counts, counts
+        weights = self._weights(errors)[:, None]
+        counts = tf.math.unsorted_segment_sum(weights, of_row, size)
+        return tf.math.unsorted_segment_sum(weights * errors, of_row, size) / counts, counts
+
+    def _weights(self, errors: tf.Tensor) -> tf.Tensor:
+        """The weights of all rows ``[N]``."""
+        return tf.ones_like(errors[:, 0]) if self.row_weights is None else self.row_weights
 
     def _errors(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
@@ -181,43 +194,49 @@ class NearestNeighborGP(RegressionModel):
         """
         X, Y = self.data
         own, noise = tf.gather(X, rows), tf.cast(self._noise(), X.dtype)
-        error = tf.gather(errors, rows)
+        error, weights = tf.gather(errors, rows), tf.gather(self._weights(errors), rows)
         if self.groups is None:
             values = tf.gather(errors, around)  # [n, H, P]
         else:
             own_place = tf.gather(self.groups[1], rows)
-            values, counts = self._without(own_place, around, error, self._means(errors))
+            means = self._means(errors)
+            values, counts = self._without(own_place, around, error, weights, means)
             noise = noise / counts
         places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
         mean, var = nearest_rows_moments(
             self.kernel, noise, own, places, values, jitter=self.jitter
         )
         var = tf.tile(var[:, None], [1, Y.shape[1]])
-        return tf.reduce_sum(self.likelihood.predict_log_density(own, mean, var, error))
+        densities = self.likelihood.predict_log_density(own, mean, var, error)
+        return tf.reduce_sum(weights * densities)
 
     def _without(
         self,
         places: tf.Tensor,
         around: tf.Tensor,
         error: tf.Tensor,
+        weights: tf.Tensor,
         at_places: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
-        without one output at each of some places ``[n]``, which has this error ``[n, P]``.
+        without one output at each of some places ``[n]``, which has this error ``[n, P]`` and
+        weight ``[n]``: without a weight of at most 1.
 
         :param at_places: see :meth:`_means`.
         """
         means, counts = (tf.gather(part, around) for part in at_places)
-        counts = counts[..., 0]
+        before = counts[..., 0]
         own = tf.cast(around == places[:, None], means.dtype)
-        sums = counts[:, :, None] * means - own[:, :, None] * error[:, None]
-        counts -= own
-        means = sums / tf.maximum(counts, 1.0)[:, :, None]
+        own *= tf.minimum(weights, 1.0)[:, None]
+        sums = before[:, :, None] * means - own[:, :, None] * error[:, None]
+        counts = before - own
+        is_left = counts > _ROUNDING * before
+        means = sums / tf.where(is_left, counts, 1.0)[:, :, None]
         # one more than H are given: the last takes the place of a row that occurs once
-        repeated = tf.reduce_any((own > 0.0) & (counts > 0.5), axis=1, keepdims=True)
+        repeated = tf.reduce_any((own > 0.0) & is_left, axis=1, keepdims=True)
         last = tf.range(tf.shape(around)[1]) == self.neighbors.num_neighbors
-        counts = tf.where((counts < 0.5) | (repeated & last), tf.cast(_NONE, counts.dtype), counts)
+        counts = tf.where(~is_left | (repeated & last), tf.cast(_NONE, counts.dtype), counts)
         return means, counts
 
     def _others(self, rows: tf.Tensor) -> tf.Tensor:
@@ -248,5 +267,6 @@ class NearestNeighborGP(RegressionModel):
         component_checks.require_single(self.kernel, num_columns)
         checks.require_count(self.num_objective_rows, "num_objective_rows")
         self.neighbors.validate_neighbors()
+        checks.require_row_weights(self.row_weights, self.data[0])
         if (self.neighbors.Z if self.groups is None else self.groups[0]) is not self.data[0]:
             raise ValueError("data must stay as they are in NearestNeighborGP; make a new model.")

@@ -13,6 +13,7 @@ from gpflow_sparse.inference.gaussian_sites import (
     covariance_slope,
     prior_sites,
     site_pass,
+    weighted_sum,
 )
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.kernels.function import KernelFunction
@@ -45,7 +46,8 @@ class SiteBound:
         self.parameters = LogParameters([*kernel, *others])
         self._others = LogParameters(others) if others else None
         self.sites, self.converged, self._last = model.sites(), True, np.inf
-        self._evaluate = site_pass(model.likelihood, *model.data)
+        X, Y = model.data
+        self._evaluate = site_pass(model.likelihood, X, Y, model.row_weights)
         self._compile(KernelFunction(model.kernel), len(kernel))
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
@@ -70,7 +72,8 @@ class SiteBound:
 
         sites, found = self.sites, evaluate(self.sites)
         if not float(found.bound) > self._last - _FAR:
-            anew = prior_sites(tf.linalg.diag_part(K), sites.linear.shape[1])
+            num_latents = sites.linear.shape[1]
+            anew = prior_sites(tf.linalg.diag_part(K), num_latents, self._model.row_weights)
             other = evaluate(anew)
             if not found.bound > other.bound:
                 sites, found = anew, other
@@ -104,7 +107,8 @@ class SiteBound:
                 mean, var, alpha = (
                     tf.cast(part, X.dtype) for part in (found.mean, found.var, found.alpha)
                 )
-                value = tf.reduce_sum(model.likelihood.variational_expectations(X, mean, var, Y))
+                each = model.likelihood.variational_expectations(X, mean, var, Y)
+                value = weighted_sum(each, model.row_weights)
                 value += tf.reduce_sum(alpha * model.prior_mean())
             return of_kernel, tape.gradient(value, others, unconnected_gradients="zero")
 

@@ -23,6 +23,7 @@ from gpflow_sparse.inference.gaussian_sites import (
     converge,
     prior_sites,
     site_pass,
+    weighted_sum,
 )
 from gpflow_sparse.inference.laplace import Density, find_mode
 from gpflow_sparse.inference.shrinkage import best_temperature
@@ -61,6 +62,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
     at most some 2,000 rows. Before :meth:`fit_sites` q is the prior.
     """
 
+    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
+
     def __init__(
         self,
         data: tuple[Any, Any],
@@ -69,6 +72,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         *,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
+        row_weights: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; for classes labels
@@ -78,6 +82,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: None for the number that the likelihood needs, or else one for each
             column of Y.
+        :param row_weights: positive ``[N]``: as how many equal rows each row counts, a factor of
+            its expected log density; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         held = keep_training_data(data, batches=False)
@@ -99,7 +105,9 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
             num_latent_gps=num_latent_gps,
             dtype=gpflow.default_float(),
         )
-        start = prior_sites(self.kernel(self.data[0], full_cov=False), num_latent_gps)
+        self.row_weights = checks.require_row_weights(row_weights, self.data[0])
+        diagonal = self.kernel(self.data[0], full_cov=False)
+        start = prior_sites(diagonal, num_latent_gps, self.row_weights)
         positive = gpflow.utilities.positive()
         self.site_precision = gpflow.Parameter(start.precision, transform=positive, trainable=False)
         self.site_linear = gpflow.Parameter(start.linear, trainable=False)
@@ -113,7 +121,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         """
         mean, var, kl = self.posterior(None).training_moments()
         X, Y = self.data
-        return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, var, Y)) - kl
+        each = self.likelihood.variational_expectations(X, mean, var, Y)
+        return weighted_sum(each, self.row_weights) - kl
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The :meth:`elbo`."""
@@ -148,7 +157,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         _require_eager("fit_sites")
         component_checks.validate_components(self)
         X, Y = self.data
-        run, mean = site_pass(self.likelihood, X, Y), tf.cast(self.prior_mean(), tf.float64)
+        run = site_pass(self.likelihood, X, Y, self.row_weights)
+        mean = tf.cast(self.prior_mean(), tf.float64)
         K, sites = tf.cast(covariance(self.kernel, X), tf.float64), self.sites()
         start = run(K, mean, sites)
         limits = Limits(_LEAST, max_passes, self.dtype)
@@ -190,10 +200,11 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         """
         Mean and variance of the latent functions at each training row from all other rows,
         ``[N, P]`` each, in closed form: the site of the row is removed, and the others stay as they
-        are. With Gaussian noise this is exact.
+        are. With Gaussian noise this is exact. A row of weight w above 1 is one of w equal rows.
         """
         mean, var, _ = self.posterior(None).training_moments()
-        return cavities(Sites(self.site_precision, self.site_linear), mean, var)
+        sites = Sites(self.site_precision, self.site_linear)
+        return cavities(sites, mean, var, self.row_weights)
 
     def fit_temperature(self) -> Calibration:
         """
@@ -213,7 +224,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         labels = Y.numpy()[:, 0].astype(np.int64)
         mean, _ = self.likelihood.predict_mean_and_var(X, *self.leave_one_out_f())
         log_P = log_probabilities(self.likelihood, mean).numpy().astype(np.float64)
-        self.calibration = Calibration(temperature=best_temperature(log_P, labels)[0])
+        weights = None if self.row_weights is None else self.row_weights.numpy()
+        self.calibration = Calibration(temperature=best_temperature(log_P, labels, weights)[0])
         return self.calibration
 
     def prior_mean(self) -> tf.Tensor:
@@ -266,6 +278,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         shape = (self.data[0].shape[0], self.num_latent_gps)
         for name in ("site_precision", "site_linear"):
             require_shape(getattr(self, name), name, shape)
+        checks.require_row_weights(self.row_weights, self.data[0])
 
 
 def _until(density: Density, end: float) -> Density:

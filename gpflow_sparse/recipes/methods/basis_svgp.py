@@ -14,6 +14,7 @@ class BasisSVGP(finite_basis.BasisRecipe):
     name = "basis_svgp"
     title = "Basis SVGP"
     idea = "variational inference over the weights of a finite basis: any likelihood, minibatches"
+    takes_weights = True
 
     bound: str = options.bound()
     num_steps: int = options.num_steps()

@@ -27,6 +27,7 @@ class DirichletGPnn(Recipe):
     name = "dirichlet_gpnn"
     title = "GPnn for classes"
     idea = "classes as regression of their log odds, predicted from the nearest training rows"
+    takes_weights = True
     by_minibatches = False
     makes_kernel = True
 

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import gpflow_sparse as gs
 from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe, option
 from gpflow_sparse.recipes.rows import EXACT_SUBSET
@@ -23,6 +24,7 @@ class Exact(Recipe):
     name = "exact"
     title = "Exact GP"
     idea = "GPflow's exact regression, for at most 10,000 rows"
+    takes_weights = True
     for_classes = "solvegp"
     is_trained = False
     by_minibatches = False
@@ -55,6 +57,10 @@ class Exact(Recipe):
             )
         X, Y = map(gpflow.utilities.to_default_float, data)
         noise_variance = likelihood.variance.numpy()
+        if (
+            "row_weights" in given
+        ):  # GPR has one noise variance; a mixture of one kernel is the same
+            return gs.models.GPMixture((X, Y), [kernel], noise_variance=noise_variance, **given)
         return gpflow.models.GPR((X, Y), kernel, noise_variance=noise_variance, **given)
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:

@@ -26,6 +26,7 @@ class GPnn(Recipe):
         "an exact GP on the nearest training rows of each predicted row; hyperparameters of local "
         "subsets"
     )
+    takes_weights = True
     for_classes = "dirichlet_gpnn"
     is_trained = False
     by_minibatches = False

@@ -33,6 +33,7 @@ class Mixture(Recipe):
     name = "mixture"
     title = "GP mixture"
     idea = "exact GPs of eight kernels, integrated over their hyperparameters; at most 5,000 rows"
+    takes_weights = True
     for_classes = "site_vgp"
     by_minibatches = False
     is_best_on_few_rows = True

@@ -16,6 +16,7 @@ class ODVGP(Recipe):
     name = "odvgp"
     title = "ODVGP"
     idea = "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone"
+    takes_weights = True
     streams = True
 
     kernel: str = options.kernel()

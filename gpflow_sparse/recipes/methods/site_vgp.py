@@ -27,6 +27,7 @@ class SiteVGP(Recipe):
     name = "site_vgp"
     title = "Site VGP"
     idea = "classes on at most 2,000 rows: a Gaussian q at all rows in closed form, no steps"
+    takes_weights = True
     by_minibatches = False
     is_best_on_few_rows = True
     makes_kernel = True
@@ -76,6 +77,8 @@ class SiteVGP(Recipe):
         else:
             some = np.sort(shuffled(len(X), self.seed)[:EXACT_SUBSET])
             shared = {"mean_function": model.mean_function, "num_latent_gps": model.num_latent_gps}
+            if model.row_weights is not None:
+                shared["row_weights"] = model.row_weights.numpy()[some]
             fitted = gs.models.SiteVGP((X[some], Y[some]), model.kernel, model.likelihood, **shared)
             fitted.fit_hyperparameters(seconds=seconds)
             model.fit_sites()

@@ -16,6 +16,7 @@ class SolveGP(Recipe):
     name = "solvegp"
     title = "SOLVE-GP"
     idea = "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one"
+    takes_weights = True
     streams = True
 
     kernel: str = options.kernel()

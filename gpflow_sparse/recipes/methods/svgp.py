@@ -15,6 +15,7 @@ class SVGP(Recipe):
     name = "svgp"
     title = "SVGP"
     idea = "GPflow's own, the baseline"
+    takes_weights = True
     baseline_name = ""
     streams = True
 

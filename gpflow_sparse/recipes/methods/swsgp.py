@@ -22,6 +22,7 @@ class SWSGP(Recipe):
     name = "swsgp"
     title = "SWSGP"
     idea = "each row uses its nearest of up to 100,000 inducing points: steps at a cost free of M"
+    takes_weights = True
     streams = True
 
     kernel: str = options.kernel()

@@ -1,0 +1,158 @@
+"""Rows of integer weights against repeated rows, and of real weights against dense algebra."""
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.kernels import Matern32, Matern52
+
+import gpflow_sparse as gs
+from gpflow_sparse.kernels import table_kernel
+from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
+from gpflow_sparse.models import (
+    GPMixture,
+    NearestNeighborClassifier,
+    NearestNeighborGP,
+    SiteVGP,
+)
+
+N = 40
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(N, 2))
+Y = np.exp(np.sin(2.0 * X[:, :1]) + 0.2 * RNG.normal(size=(N, 1)))
+COUNTS = RNG.integers(1, 4, N)
+LABELS = np.digitize(Y, [0.7, 1.5]).astype(float)
+REAL = RNG.uniform(0.2, 3.0, N)
+NEW = RNG.normal(size=(9, 2))
+
+
+def pair(build, outputs=Y):
+    """The model of repeated rows, and the model of weights."""
+    return build((X.repeat(COUNTS, 0), outputs.repeat(COUNTS, 0))), build(
+        (X, outputs), row_weights=COUNTS
+    )
+
+
+def require_same_predictions(first, second, atol=1e-8):
+    for method in ("predict_f", "predict_y"):
+        for found, expected in zip(
+            getattr(second, method)(NEW), getattr(first, method)(NEW), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def mixture(data, **options):
+    kernels = [table_kernel(Matern32, 2, ard=ard) for ard in (False, True)]
+    return GPMixture(data, kernels, transforms=["none", "yeo-johnson"], num_draws=4, **options)
+
+
+def test_a_mixture_of_weights_is_that_of_repeated_rows_before_and_after_integration():
+    repeated, weighted = pair(mixture)
+    np.testing.assert_allclose(weighted.elbo(), repeated.elbo(), rtol=1e-10)
+    repeated.integrate()
+    weighted.integrate()
+    np.testing.assert_allclose(weighted.log_evidence, repeated.log_evidence, rtol=0, atol=1e-8)
+    require_same_predictions(repeated, weighted)
+
+
+def test_a_weight_divides_the_noise_variance_of_an_exact_gp(tmp_path):
+    kernel, noise = Matern52(), 0.1
+    model = GPMixture((X, Y), [kernel], noise_variance=noise, row_weights=REAL)
+    K = kernel(X).numpy() + np.diag(noise / REAL)
+    mean = kernel(NEW, X).numpy() @ np.linalg.solve(K, Y)
+    np.testing.assert_allclose(model.predict_f(NEW)[0], mean, rtol=0, atol=1e-10)
+    # prod_n N(y_n; f_n, s2)^w_n integrated over f
+    evidence = -0.5 * (Y[:, 0] @ np.linalg.solve(K, Y[:, 0]) + np.linalg.slogdet(K)[1])
+    evidence -= 0.5 * N * np.log(2.0 * np.pi)
+    evidence -= 0.5 * np.sum((REAL - 1.0) * np.log(2.0 * np.pi * noise) + np.log(REAL))
+    np.testing.assert_allclose(model.elbo(), evidence, rtol=1e-10)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.row_weights, REAL)
+    np.testing.assert_array_equal(loaded.predict_f(NEW), model.predict_f(NEW))
+
+
+@pytest.mark.parametrize("count", [1, 7, 2 * N])
+def test_nearest_neighbors_of_weights_are_those_of_repeated_rows(count):
+    def build(data, **options):
+        return NearestNeighborGP(
+            data, Matern52(), num_neighbors=count, noise_variance=0.1, **options
+        )
+
+    repeated, weighted = pair(build)
+    densities = [model.leave_one_out_log_density() for model in (weighted, repeated)]
+    np.testing.assert_allclose(*densities, rtol=1e-10)
+    require_same_predictions(repeated, weighted)
+
+
+def test_a_left_out_row_loses_a_weight_of_at_most_one(tmp_path):
+    options = {"num_neighbors": N, "noise_variance": 0.1, "row_weights": REAL}
+    model = NearestNeighborGP((X, Y), Matern52(), **options)
+    K, total = Matern52()(X).numpy(), 0.0
+    for n in range(N):
+        left = REAL - np.minimum(REAL[n], 1.0) * (np.arange(N) == n)
+        rows = left > 1e-9
+        jitter = 1e-6  # of the model, relative to the variance 1
+        inverse = np.linalg.inv(K[np.ix_(rows, rows)] + np.diag(0.1 / left[rows] + jitter))
+        mean = K[n, rows] @ inverse @ Y[rows, 0]
+        var = 1.1 - K[n, rows] @ inverse @ K[n, rows]
+        total -= 0.5 * REAL[n] * ((Y[n, 0] - mean) ** 2 / var + np.log(2.0 * np.pi * var))
+    np.testing.assert_allclose(model.leave_one_out_log_density(), total, rtol=1e-9)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_f(NEW), model.predict_f(NEW))
+
+
+def test_neighbors_of_weights_for_classes_are_those_of_repeated_rows():
+    def build(data, **options):
+        return NearestNeighborClassifier(data, Matern32(), 3, num_neighbors=7, **options)
+
+    repeated, weighted = pair(build, LABELS)
+    densities = [model.leave_one_out_log_density() for model in (weighted, repeated)]
+    np.testing.assert_allclose(*densities, rtol=1e-10)
+    require_same_predictions(repeated, weighted)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_sites_of_weights_are_those_of_repeated_rows(num_classes):
+    labels = np.minimum(LABELS, num_classes - 1.0)
+
+    def build(data, **options):
+        likelihood = BernoulliLogit() if num_classes == 2 else OneVersusRest(3)
+        return SiteVGP(data, Matern32(), likelihood, **options)
+
+    repeated, weighted = pair(build, labels)
+    assert repeated.fit_sites()
+    assert weighted.fit_sites()
+    np.testing.assert_allclose(weighted.elbo(), repeated.elbo(), rtol=1e-10)
+    require_same_predictions(repeated, weighted)
+    for found, expected in zip(weighted.leave_one_out_f(), repeated.leave_one_out_f(), strict=True):
+        np.testing.assert_allclose(np.repeat(found, COUNTS, 0), expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        gs.initialization.posterior_mode,
+        gs.initialization.subset_hyperparameters,
+        gs.initialization.local_hyperparameters,
+    ],
+)
+def test_starting_hyperparameters_of_weights_are_those_of_repeated_rows(fit):
+    kernels = Matern52(lengthscales=[1.0, 1.0]), Matern52(lengthscales=[1.0, 1.0])
+    expected = fit(X.repeat(COUNTS, 0), Y.repeat(COUNTS, 0), kernels[0])
+    found = fit(X, Y, kernels[1], row_weights=COUNTS)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(kernels[1].lengthscales, kernels[0].lengthscales, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [np.ones(N - 1), np.zeros(N), np.full((N, 1), 1.0), -REAL])
+@pytest.mark.parametrize("kind", [GPMixture, NearestNeighborGP, SiteVGP])
+def test_other_weights_are_refused(kind, weights):
+    data, kernel = (X, Y), gpflow.kernels.Matern52()
+    arguments = {
+        GPMixture: [[kernel]],
+        NearestNeighborGP: [kernel],
+        SiteVGP: [kernel, gpflow.likelihoods.Gaussian()],
+    }[kind]
+    with pytest.raises(ValueError, match="row_weights must be 40 positive numbers"):
+        kind(data, *arguments, row_weights=weights)
