@@ -18,7 +18,6 @@ from scipy.special import expit
 from gpflow_sparse.covariances.stationary import unmapped
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.initialization.repeated_rows import Rows
-from gpflow_sparse.numerics.threads import one_thread
 
 Array = np.ndarray
 _LEAST_SQUARE = 1e-36  # as in GPflow; a root has no derivative at zero
@@ -101,8 +100,7 @@ class ExactLikelihood:
         given = {id(p): value for p, value in zip(parameters, values, strict=True)}
         at = [given[id(p)] if id(p) in given else p.numpy() for p in own]
         variance, lengthscales, noise = float(at[0]), np.asarray(at[1]), float(at[2])
-        with one_thread():
-            found = [self._one(i, variance, lengthscales, noise) for i in range(len(self._X))]
+        found = [self._one(i, variance, lengthscales, noise) for i in range(len(self._X))]
         total = sum(value for value, _ in found)
         slopes = [sum(parts) for parts in zip(*(part for _, part in found), strict=True)]
         by_id = {id(p): np.asarray(slope) for p, slope in zip(own, slopes, strict=True)}

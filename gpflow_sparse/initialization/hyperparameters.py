@@ -30,6 +30,7 @@ from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
+from gpflow_sparse.numerics.threads import one_thread
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
@@ -45,6 +46,9 @@ _NOISE_FRACTION = {tf.float64: 2e-5, tf.float32: 1e-3}
 _TOLERANCE = 1e-6
 # Held-out rows, and training rows around each of them, that hyperparameters are judged by.
 _HELD_OUT, _AROUND = 500, 128
+# Entries of the covariances of neighbors in memory together: 16 MiB of float64. Those of 2,000 rows
+# at once took 1.2 GB.
+_ENTRIES = 2**21
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -372,9 +376,9 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
             )
         else:
             start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
-            found = minimize(
-                density.loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-            )
+            given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
+            with one_thread():
+                found = minimize(density.loss, start, options=options, **given)
             gpflow.optimizers.Scipy.assign_tensors(
                 variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
             )
@@ -440,10 +444,15 @@ def _neighbor_log_density(
     scaled = in_units(kernel, rows.X)
     count = min(num_neighbors, len(rest))
     around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
-    errors = _errors(model, rows)
-    near, wanted = errors.take(around), errors.take(held_out)
+    errors, size = _errors(model, rows), max(1, _ENTRIES // count**2)
+    moments = []
     try:
-        mean, var = nearest_rows_moments(kernel, near.noises(noise), wanted.X, near.X, near.Y)
+        for start in range(0, len(held_out), size):
+            block = slice(start, start + size)
+            near, X = errors.take(around[block]), tf.gather(rows.X, held_out[block])
+            noises = near.noises(noise)
+            moments.append(nearest_rows_moments(kernel, noises, X, near.X, near.Y))
     except (*_FAILURES, linalg.FactorizationError):
         return -np.inf
-    return _mean_density(wanted, noise, mean, var)
+    mean, var = (tf.concat(parts, axis=0) for parts in zip(*moments, strict=True))
+    return _mean_density(errors.take(held_out), noise, mean, var)
