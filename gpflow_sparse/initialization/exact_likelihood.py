@@ -78,11 +78,17 @@ class ExactLikelihood:
     def __init__(self, kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter) -> None:
         self._kernel, X = unmapped(kernel, rows.X)
         X, self._profile = self._kernel.slice(X, None)[0], _PROFILES[type(self._kernel)]
-        parts = [None if p is None else np.asarray(p) for p in (X, *rows[1:])]
-        one = parts[0].ndim == 2
-        X, Y, counts, deviations = (p[None] if one and p is not None else p for p in parts)
+        one = X.shape.rank == 2
+
+        def sets(part: Any) -> Array:
+            """``[B, n, ...]``"""
+            return np.asarray(part)[None] if one else np.asarray(part)
+
+        X = sets(X)
         self._X = X - X.mean(axis=1, keepdims=True)  # distances do not depend on a common shift
-        self._Y, self._counts, self._deviations = Y, counts, deviations
+        self._Y, repeats = sets(rows.Y), rows.counts is not None
+        self._counts = sets(rows.counts) if repeats else np.ones(X.shape[:2])
+        self._deviations = sets(rows.deviations) if repeats else None
         self._noise_variance = noise_variance
 
     def evaluate(
@@ -110,7 +116,7 @@ class ExactLikelihood:
         self, number: int, variance: float, lengthscales: Array, noise: float
     ) -> tuple[float, _Slopes]:
         Z, Y = self._X[number] / lengthscales, self._Y[number]  # [n, D], [n, P]
-        counts = np.ones(len(Z)) if self._counts is None else self._counts[number]
+        counts = self._counts[number]
         norms = np.sum(Z * Z, axis=1)
         squares = norms[:, None] + norms - 2.0 * (Z @ Z.T)
         unit, slope = self._profile(np.maximum(squares, _LEAST_SQUARE, out=squares))
@@ -127,14 +133,13 @@ class ExactLikelihood:
         by_logs = -4.0 * variance * moved
         scales = by_logs / lengthscales if lengthscales.ndim else by_logs.sum() / lengthscales
         by_noise = float(np.sum(np.diagonal(dK) / counts))
-        if self._counts is not None:
-            own, slope_of_own = self._within(number, noise)
+        if self._deviations is not None:
+            own, slope_of_own = self._within(counts, self._deviations[number], noise)
             value, by_noise = value + own, by_noise + slope_of_own
         return value, _Slopes(float(np.vdot(dK, unit)), scales, by_noise)
 
-    def _within(self, number: int, noise: float) -> tuple[float, float]:
+    def _within(self, counts: Array, deviations: Array, noise: float) -> tuple[float, float]:
         """See :meth:`Rows.within`, with its derivative by the noise variance."""
-        counts, deviations = self._counts[number], self._deviations[number]
         num_outputs = self._Y.shape[-1]
         logs = (counts - 1.0) * np.log(2.0 * np.pi * noise) + np.log(counts)
         value = -0.5 * float(np.sum(num_outputs * logs + deviations / noise))
