@@ -239,7 +239,7 @@ def _can_plot() -> bool:
     from gpflow_sparse.runs import plots
 
     try:
-        plots.new_figure(1.0, 1.0)
+        plots.require_matplotlib()
     except ValueError as error:
         click.echo(f"no report or figures: {error}", err=True)
         return False

@@ -349,7 +349,8 @@ def test_a_run_that_ends_during_its_baseline_is_usable_and_goes_on(run, here, mo
 
 @pytest.fixture
 def no_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.nightly

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.numerics.threads import one_thread
 
 Array = np.ndarray
 Density = Callable[[Array], tuple[float, Array]]
@@ -73,7 +74,8 @@ def find_mode(density: Density, start: Array, *, max_iterations: int = 100) -> A
 
     bounds = np.stack([start - _MOST, start + _MOST], axis=1)
     options = {"maxiter": max_iterations, "ftol": 1e-7}
-    minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    with one_thread():  # the vectors are short
+        minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     if best[0] == -np.inf:
         raise ValueError(
             "data and kernel: the log density of the hyperparameters is not finite at their "

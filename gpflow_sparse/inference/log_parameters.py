@@ -202,18 +202,31 @@ def _gaussian_prior(
     the logarithms; None for another prior. It takes no differentiation.
     """
     prior: Any = parameter.prior
+    constrained = parameter.prior_on == gpflow.base.PriorOn.CONSTRAINED
+    if positive and constrained and type(prior) is tfp.distributions.LogNormal:
+        return _independent(*(_entries(part, parameter) for part in (prior.loc, prior.scale)))
     in_logs = positive and isinstance(parameter.transform, tfp.bijectors.Exp)
     unconstrained = parameter.prior_on == gpflow.base.PriorOn.UNCONSTRAINED
     normal = type(prior) in (tfp.distributions.Normal, ExchangeableNormal)
     if not (in_logs and unconstrained and normal):
         return None
-    size = int(np.prod(parameter.shape))
-    mean = np.broadcast_to(prior.mean().numpy(), parameter.shape).ravel().astype(np.float64)
-    if type(prior) is ExchangeableNormal:
-        factor = np.linalg.cholesky(prior.covariance().numpy().astype(np.float64))
-    else:
-        scale = np.broadcast_to(prior.stddev().numpy(), parameter.shape)
-        factor = np.diag(scale.ravel().astype(np.float64))
-    inverse = np.linalg.inv(factor)
+    mean = _entries(prior.mean(), parameter)
+    if type(prior) is not ExchangeableNormal:
+        return _independent(mean, _entries(prior.stddev(), parameter))
+    return _gaussian(mean, np.linalg.cholesky(prior.covariance().numpy().astype(np.float64)))
+
+
+def _entries(values: Any, parameter: gpflow.Parameter) -> Array:
+    """Values for all entries of a parameter ``[k]``."""
+    return np.broadcast_to(np.asarray(values, np.float64), parameter.shape).ravel()
+
+
+def _independent(mean: Array, scale: Array) -> tuple[Array, Array, float]:
+    return _gaussian(mean, np.diag(scale))
+
+
+def _gaussian(mean: Array, factor: Array) -> tuple[Array, Array, float]:
+    """A mean, the precision of a lower factor of the covariance, and the log density at it."""
+    size, inverse = len(mean), np.linalg.inv(factor)
     constant = -0.5 * size * np.log(2.0 * np.pi) - float(np.sum(np.log(np.diag(factor))))
     return mean, inverse.T @ inverse, constant

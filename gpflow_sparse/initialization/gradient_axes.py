@@ -9,7 +9,7 @@ from gpflow_sparse.validation import checks
 
 Array = np.ndarray
 
-_BLOCK = 500  # rows whose gradients are in memory together
+_BLOCK = 125  # rows whose gradients are in memory together
 
 
 def gradient_axes(

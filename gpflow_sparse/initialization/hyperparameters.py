@@ -14,16 +14,23 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
+from scipy.optimize import minimize
 
 from gpflow_sparse.covariances.stationary import covariance
-from gpflow_sparse.inference.laplace import laplace
+from gpflow_sparse.inference.laplace import Density, laplace
 from gpflow_sparse.inference.log_parameters import LogParameters, is_positive
 from gpflow_sparse.inference.marginal_likelihood import log_density
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
+from gpflow_sparse.initialization.exact_likelihood import (
+    ExactDensity,
+    ExactLikelihood,
+    has_closed_form,
+)
 from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
+from gpflow_sparse.numerics.threads import one_thread
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
@@ -39,6 +46,9 @@ _NOISE_FRACTION = {tf.float64: 2e-5, tf.float32: 1e-3}
 _TOLERANCE = 1e-6
 # Held-out rows, and training rows around each of them, that hyperparameters are judged by.
 _HELD_OUT, _AROUND = 500, 128
+# Entries of the covariances of neighbors in memory together: 16 MiB of float64. Those of 2,000 rows
+# at once took 1.2 GB.
+_ENTRIES = 2**21
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -303,17 +313,24 @@ def _fit(
 
 def _log_evidence(fitted: _ExactGPs) -> float:
     """The log evidence of the outputs by Laplace's method around the fitted values."""
-    vector = LogParameters(fitted.trainable_parameters)
-    variables = [parameter.unconstrained_variable for parameter in vector.parameters]
-    loss, mode = with_gradients(fitted.training_loss, variables), vector.get()
+    density = _closed_form(fitted)
+    vector = LogParameters(fitted.trainable_parameters) if density is None else density.logs
+    mode = vector.get()
     try:
-        found = laplace(
-            lambda at: vector.differentiate(lambda: -loss(), at), vector.log_prior, mode
+        return laplace(
+            density or _differentiated(fitted, vector), vector.log_prior, mode
         ).log_evidence
     except _FAILURES:
-        found = -np.inf
-    vector.assign(mode)
-    return found
+        return -np.inf
+    finally:
+        vector.assign(mode)
+
+
+def _differentiated(model: _ExactGPs, vector: LogParameters) -> Density:
+    """The log density of a model's hyperparameters, which are assigned, by TensorFlow."""
+    variables = [parameter.unconstrained_variable for parameter in vector.parameters]
+    loss = with_gradients(model.training_loss, variables)
+    return lambda at: vector.differentiate(lambda: -loss(), at)
 
 
 def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
@@ -345,17 +362,38 @@ def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
     return [pair for low, high in pairs for pair in zip(low.flat, high.flat, strict=True)]
 
 
+def _closed_form(model: _ExactGPs) -> ExactDensity | None:
+    """The density of a model with priors in NumPy; None for models that TensorFlow evaluates."""
+    kernel, rows, noise = model.kernel, model.data, model.noise_variance
+    by_variable = {id(p.unconstrained_variable): p for p in model.trainable_parameters}
+    parameters = [by_variable[id(variable)] for variable in model.trainable_variables]
+    if type(model.mean_function) is not gpflow.functions.Zero:
+        return None
+    if not has_closed_form(kernel, rows, noise, parameters):
+        return None
+    return ExactDensity(ExactLikelihood(kernel, rows, noise), parameters)
+
+
 def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, float]]) -> None:
-    minimize = gpflow.optimizers.Scipy().minimize
-    options = {"maxiter": max_iterations, "ftol": _TOLERANCE}
+    options: dict[str, Any] = {"maxiter": max_iterations, "ftol": _TOLERANCE}
+    variables, density = model.trainable_variables, _closed_form(model)
     try:
-        found = minimize(
-            with_gradients(model.training_loss, model.trainable_variables),
-            model.trainable_variables,
-            bounds=bounds,
-            options=options,
-            compile=False,  # the loss is compiled already
-        )
+        if density is None:
+            found = gpflow.optimizers.Scipy().minimize(
+                with_gradients(model.training_loss, variables),
+                variables,
+                bounds=bounds,
+                options=options,
+                compile=False,  # the loss is compiled already
+            )
+        else:
+            start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
+            given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
+            with one_thread():
+                found = minimize(density.loss, start, options=options, **given)
+            gpflow.optimizers.Scipy.assign_tensors(
+                variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
+            )
         finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
     except _FAILURES:
         finite = False
@@ -418,10 +456,15 @@ def _neighbor_log_density(
     scaled = in_units(kernel, rows.X)
     count = min(num_neighbors, len(rest))
     around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
-    errors = _errors(model, rows)
-    near, wanted = errors.take(around), errors.take(held_out)
+    errors, size = _errors(model, rows), max(1, _ENTRIES // count**2)
+    moments = []
     try:
-        mean, var = nearest_rows_moments(kernel, near.noises(noise), wanted.X, near.X, near.Y)
+        for start in range(0, len(held_out), size):
+            block = slice(start, start + size)
+            near, X = errors.take(around[block]), tf.gather(rows.X, held_out[block])
+            noises = near.noises(noise)
+            moments.append(nearest_rows_moments(kernel, noises, X, near.X, near.Y))
     except (*_FAILURES, linalg.FactorizationError):
         return -np.inf
-    return _mean_density(wanted, noise, mean, var)
+    mean, var = (tf.concat(parts, axis=0) for parts in zip(*moments, strict=True))
+    return _mean_density(errors.take(held_out), noise, mean, var)

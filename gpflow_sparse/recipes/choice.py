@@ -217,6 +217,7 @@ class _Race:
         self.attempts: dict[str, Attempt] = {}
         """The best of each method, in the order of the methods."""
         self.best: Candidate | None = None
+        self._early: Candidate | None = None  # only until its method is scored
         seed = int(task.options.get("seed", 0))
         num_rows = task.num_rows
         order = shuffled(num_rows, seed)
@@ -263,6 +264,7 @@ class _Race:
             )
             error = scores.get("rmse", scores.get("error_rate", math.nan))
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
+        self._score_early(names[0])
         built: dict[str, Candidate] = {}
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
@@ -289,6 +291,20 @@ class _Race:
                 (name for name in names if name in built), key=lambda name: self.attempts[name].nlpd
             )
             names = names[: -(-len(names) // 2)]
+
+    def _score_early(self, name: str) -> None:
+        """
+        Score a candidate without steps with the first of its starts: a result within seconds, and
+        a model to keep after Ctrl-C, until it is scored with the best of its starts.
+        """
+        recipe = self.task.recipe(name)
+        if recipe.is_trained or not recipe.improves_start or recipe.has_tree_mean:
+            return
+        start = self._starts.first(recipe)
+        if start is not None:
+            recipe = resolved(recipe, start.kernel)
+            self._early = Candidate(self.rest, recipe, name=name, hyperparameters=start[:2])
+            self._score(self._early)
 
     def _has_slow_trees(self, name: str) -> bool:
         """Whether a candidate has a mean of trees for which there is no time."""
@@ -327,6 +343,9 @@ class _Race:
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
+        if self._early is not None and candidate is not self._early:
+            del self.attempts[self._early.name]
+            self.best = self._early = None
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         (X, Y), weights = self.held_out.train, self.held_out.weights
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)
@@ -336,12 +355,12 @@ class _Race:
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate
-        self._keep(attempt)
+        self._keep(attempt, " from the first start" if candidate is self._early else "")
 
-    def _keep(self, attempt: Attempt) -> None:
+    def _keep(self, attempt: Attempt, note: str = "") -> None:
         left = "" if self.seconds is None else f"; {max(0.0, self.seconds_left):.0f} s left"
         self.report(
-            f"{attempt.method}: held-out NLPD {attempt.nlpd:.3f}, error {attempt.error:.3f}, "
+            f"{attempt.method}{note}: held-out NLPD {attempt.nlpd:.3f}, error {attempt.error:.3f}, "
             f"{attempt.num_steps} steps, {attempt.seconds:.1f} s{left}"
         )
         before = self.attempts.get(attempt.method)

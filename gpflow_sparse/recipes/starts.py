@@ -130,6 +130,19 @@ class InitialHyperparameters:
         warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
         return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
 
+    def first(self, recipe: Any) -> Hyperparameters | None:
+        """
+        The first fit of the comparison of kernels, for an early result; None where it fails, or
+        kernels are not compared.
+        """
+        names = self._names(recipe) if self._is_fitted and recipe.num_subset else []
+        if len(names) < 2:
+            return None
+        try:
+            return self._fit(_Trial(names[0], recipe.ard, recipe.on_grid, recipe.seed))
+        except ValueError:
+            return None
+
     def improve(self, recipe: Any, until: float) -> Hyperparameters:
         """
         The best of the start of a method and of fits of its kernel to other local subsets.

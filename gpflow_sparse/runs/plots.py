@@ -1,5 +1,6 @@
 """Pictures of predictions and of models of images; matplotlib is imported on first use."""
 
+import importlib.util
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
 # Width in pixels and color of the gaps between pictures; not gray, as pictures may be.
 _GAP, _BACKGROUND = 1, (0.68, 0.8, 0.92)
+_MISSING = 'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
+
+
+def require_matplotlib() -> None:
+    """
+    Find matplotlib without its import, which takes .3 s and is needed at the end of a run.
+
+    :raises ValueError: if matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(_MISSING)
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -32,9 +44,7 @@ def new_figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError(
-            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
-        ) from error
+        raise ValueError(_MISSING) from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
