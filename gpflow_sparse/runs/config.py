@@ -37,7 +37,7 @@ class RunConfig:
         "such files that need not fit into memory.",
     )
     target: str | None = option(None, "Column of the file to predict; default the last.")
-    weights: str | None = option(
+    row_weights: str | None = option(
         None,
         "Column of the file with weights of rows, which is no input: in training a row of weight 2 "
         "counts as two equal rows, and one of weight 0 is left out. Test rows count equally.",

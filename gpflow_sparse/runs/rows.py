@@ -42,9 +42,9 @@ def load_data(
         is too large to compute with.
     """
     is_file = Path(config.data).suffix and not is_folder(config.data)
-    if config.weights is not None and (not is_file or only_numbers or _has_images(config)):
+    if config.row_weights is not None and (not is_file or only_numbers or _has_images(config)):
         raise ValueError(
-            f"weights must be a column of a table in one file, got {config.weights!r} for "
+            f"row_weights must be a column of a table in one file, got {config.row_weights!r} for "
             f"{config.data}{'' if not is_file else ' of images'}; leave it out."
         )
     if is_folder(config.data):
@@ -75,7 +75,7 @@ def _split_file(
     else:
         cells = read_frame(config.data) if known is None else known.read(config.data)
         frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
-        frame, weights = _split_weights(frame, config.weights)
+        frame, weights = _split_weights(frame, config.row_weights)
         _require_rows(config, len(frame))
         column = known.target if known else None
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
@@ -117,12 +117,12 @@ def _split_weights(frame: pd.DataFrame, name: str | None) -> tuple[pd.DataFrame,
     """
     if name is None:
         return frame, None
-    name = column_named(name, list(frame.columns), "the table", "weights")
+    name = column_named(name, list(frame.columns), "the table", "row_weights")
     values = pd.Series(numbers_of(frame[name]), frame.index)
     bad = np.flatnonzero(~(values >= 0.0))
     if len(bad):
         raise ValueError(
-            f"weights {name!r} must be a number of at least 0 in every row, but {len(bad)} cells "
+            f"row_weights {name!r} must be a number of at least 0 in every row, but {len(bad)} cells "
             f"are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} (the header "
             "not counted)."
         )

@@ -1,0 +1,62 @@
+"""`fit --row-weights`: weights of rows from a column of the table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.command_line import run as run
+
+FIT = ["fit", "--data", "my.csv", "--method", "gpnn", "--no-plot"]
+
+
+@pytest.fixture
+def table(rng, tmp_path):
+    """Rows of weight 0 and 1."""
+    X = rng.uniform(-2.0, 2.0, size=(80, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=80)
+    frame = pd.DataFrame({"times": np.arange(80) % 4 > 0, "a": X[:, 0], "b": X[:, 1], "y": y})
+    frame[["a", "b"]].to_csv(tmp_path / "new.csv", index=False)
+    return frame.astype(float)
+
+
+@pytest.fixture
+def predict(run, tmp_path):
+    """Means at all rows of a model that is trained with these options."""
+
+    def call(frame, *options):
+        frame.to_csv(tmp_path / "my.csv", index=False)
+        folder = f"run{len(list(tmp_path.iterdir()))}"
+        code, _, err = run(*FIT, *options, "--output", folder)
+        assert code == 0, err
+        code, _, err = run("predict", "--model", folder, "--data", "new.csv", "--output", "p.csv")
+        assert code == 0, err
+        return pd.read_csv(tmp_path / "p.csv")["mean"].to_numpy()
+
+    return call
+
+
+def test_rows_of_weight_zero_are_left_out_and_others_count_by_their_weight(table, predict):
+    left = table[table["times"] > 0].drop(columns="times")
+    expected = predict(left)
+    weighted = ["--row-weights", "times"]
+    np.testing.assert_allclose(predict(table, *weighted), expected, rtol=1e-6, atol=1e-8)
+    is_heavy = (table["a"] > 0.0) & (table["times"] > 0)
+    weights = table["times"] * np.where(is_heavy, 8.0, 0.5)
+    found = predict(table.assign(times=weights), *weighted)
+    errors = [np.mean((mean - table["y"])[is_heavy] ** 2) for mean in (found, expected)]
+    assert errors[0] < 0.8 * errors[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--row-weights", "time"], "time"),
+        (["--row-weights", "y"], "must be a number of at least 0 in every row"),
+        (["--row-weights", "times", "--method", "softki"], "softki"),
+    ],
+)
+def test_wrong_weights_are_named(run, table, tmp_path, options, message):
+    table.to_csv(tmp_path / "my.csv", index=False)
+    code, _, err = run(*FIT, *options)
+    assert code != 0
+    assert message in err
