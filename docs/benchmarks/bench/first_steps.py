@@ -1,4 +1,4 @@
-"""The time before the first training step: imports, a whole command, a second call of `fit`."""
+"""The time before the first score and the first step of a command; a second call of `fit`."""
 
 import contextlib
 import os
@@ -25,7 +25,8 @@ _SECONDS = 120
 def first_steps(repeats: int) -> list[Row]:
     """
     Seconds of ``import gpflow`` and of this package's parts, from the start of Python; of ``fit``
-    on a csv file of 5,000 rows until its first step ends; and of a second ``fit`` of one step.
+    on a csv file of 5,000 rows until the first GP is scored on held-out rows, and until the first
+    training step ends; and of a second ``fit`` of one step.
 
     :param repeats: runs of each, of which the median counts.
     """
@@ -33,10 +34,12 @@ def first_steps(repeats: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.csv"
         _write_table(table)
-        watched = ["-m", __name__, "fit", "--data", str(table)]
+        fit = ["fit", "--data", str(table)]
+        watched = ["-m", __name__, "step", *fit]
         commands = {
             "import gpflow": ["-c", "import gpflow"],
             "import gpflow_sparse": ["-c", ours],
+            "fit, first score of a GP": ["-m", __name__, "score", *fit],
             "fit, chosen method": watched,
             "fit --method solvegp": [*watched, "--method", "solvegp"],
         }
@@ -93,23 +96,26 @@ def _second_fit() -> list[Row]:
 
 
 @contextlib.contextmanager
-def _ending_after_the_first_step() -> Iterator[None]:
-    """Let this process end, without any clean-up, when a training step is done."""
+def _ending_after_the_first(event: str) -> Iterator[None]:
+    """Let this process end, without any clean-up, after the first "step" or "score" of a GP."""
     original = session._quiet_import
 
     @contextlib.contextmanager
     def watched() -> Iterator[None]:
         with original():
             yield
+        from gpflow_sparse.recipes.choice import _Race
         from gpflow_sparse.training.loop import TrainingLoop
 
-        advance = TrainingLoop._advance
+        owner: Any
+        owner, name = {"step": (TrainingLoop, "_advance"), "score": (_Race, "_score")}[event]
+        method = getattr(owner, name)
 
         def once(*arguments: Any) -> None:
-            advance(*arguments)
+            method(*arguments)
             os._exit(0)
 
-        TrainingLoop._advance = once  # type: ignore
+        setattr(owner, name, once)
 
     session._quiet_import = watched
     try:
@@ -119,6 +125,7 @@ def _ending_after_the_first_step() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    with _ending_after_the_first_step(), contextlib.suppress(SystemExit):
+    _event = sys.argv.pop(1)
+    with _ending_after_the_first(_event), contextlib.suppress(SystemExit):
         runpy.run_module("gpflow_sparse.cli", run_name="__main__")
-    sys.exit("no training step was taken")
+    sys.exit(f"there was no {_event}")
