@@ -20,6 +20,7 @@ PARTS = {
     "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
     "qsgp_long": ("qsgp", ("kin40k",), None),
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
+    "solvegp_full": ("solvegp", ("kin40k",), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
 SIZES = ("-quick", "-full")
@@ -59,7 +60,8 @@ TASKS = {
 def open_page(page, folder):
     """The run of a committed page in a folder with its JSON lines, and its records."""
     name, datasets, steps = PARTS.get(page, (page, (), None))
-    run = PaperRun(load_paper(name), "small", folder, steps, datasets)
+    size = "full" if page.endswith("_full") else "small"
+    run = PaperRun(load_paper(name), size, folder, steps, datasets)
     shutil.copy(PAGES / f"{page}.jsonl", folder / f"{run.stem}.jsonl")
     for size in SIZES:  # a page of all sizes
         if (others := PAGES / f"{page}{size}.jsonl").is_file():

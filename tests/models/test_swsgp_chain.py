@@ -47,6 +47,7 @@ def test_the_whole_kl_needs_no_rows(covariance, count):
     np.testing.assert_allclose(model.prior_kl(), expected, rtol=1e-8)
 
 
+@pytest.mark.nightly
 def test_the_whole_kl_of_many_points_is_summed_in_blocks():
     """700 points of 40 neighbors."""
     rng = np.random.default_rng(0)

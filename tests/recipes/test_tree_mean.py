@@ -125,6 +125,7 @@ def test_classes_and_several_outputs_have_no_trees(change):
         fitted(dataclasses.replace(data, **change))
 
 
+@pytest.mark.nightly
 def test_float32_has_trees(float_type):
     data = table(steps)
     model = gs.recipes.gpnn(*data.train, mean="trees", num_neighbors=16, **QUICK)
