@@ -123,8 +123,8 @@ def _split_weights(frame: pd.DataFrame, name: str | None) -> tuple[pd.DataFrame,
     if len(bad):
         raise ValueError(
             f"row_weights {name!r} must be a number of at least 0 in every row, but {len(bad)} "
-            f"cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} (the header "
-            "not counted)."
+            f"cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} "
+            "(the header not counted)."
         )
     used = values > 0.0
     return frame[used].drop(columns=name), values[used]
