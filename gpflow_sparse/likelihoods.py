@@ -336,7 +336,7 @@ class HeteroskedasticGaussian(likelihoods.Likelihood):
         self.quadrature = TrapezoidQuadrature()
 
     def _log_density(self, error: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
-        """Of errors with Gaussian distributions of these variances."""
+        """Log densities of Gaussian errors with these variances."""
         return -0.5 * (tf.math.log(2.0 * np.pi * var) + tf.square(error) / var)
 
     def noise_variance(self, g: tf.Tensor) -> tf.Tensor:

@@ -51,7 +51,7 @@ def test_rows_of_weight_zero_are_left_out_and_others_count_by_their_weight(table
     ("options", "message"),
     [
         (["--row-weights", "time"], "time"),
-        (["--row-weights", "y"], "must be a number of at least 0 in every row"),
+        (["--row-weights", "y"], "must be a finite number of at least 0 in every row"),
         (["--row-weights", "times", "--method", "softki"], "softki"),
     ],
 )
@@ -60,3 +60,10 @@ def test_wrong_weights_are_named(run, table, tmp_path, options, message):
     code, _, err = run(*FIT, *options)
     assert code != 0
     assert message in err
+
+
+def test_weights_of_a_mean_far_from_one_get_advice(run, table, tmp_path):
+    table.assign(times=10.0 * table["times"]).to_csv(tmp_path / "my.csv", index=False)
+    code, _, err = run(*FIT, "--row-weights", "times", "--output", "run")
+    assert code == 0
+    assert "row_weights 'times' has the mean 10, as if" in err

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
-# Largest mean of weights without a warning.
-_USUAL_WEIGHT = 3.0
+from gpflow_sparse.recipes.weights import advice_on_mean
 
 
 def row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, np.ndarray]:
@@ -33,11 +32,6 @@ def row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, n
             f"{int(used.sum())} rows of such a weight; leave it out for equal weights."
         )
     weights = weights[used]
-    if not 1.0 / _USUAL_WEIGHT < weights.mean() < _USUAL_WEIGHT:
-        warnings.warn(
-            f"sample_weight has the mean {weights.mean():.3g}, as if there were so many rows for "
-            "each, which makes predictions too certain above 1 and vague below; divide weights "
-            "that compare rows with each other by their mean.",
-            stacklevel=3,
-        )
+    if advice := advice_on_mean(weights):
+        warnings.warn(f"sample_weight has {advice}", stacklevel=3)
     return (None if np.all(weights == 1.0) else weights), used

@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from gpflow_sparse.numerics import linalg
+
 # Terms of the series of a sine of at most a quarter turn; the next is below the rounding of one.
 _TERMS = {tf.float32: 7, tf.float64: 11}
 # The number of cosines from which the series, compiled, is faster in spite of its compilation.
@@ -32,7 +34,7 @@ def cos_two_pi(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any
         of_amplitude = tf.reduce_sum(upstream * cos_two_pi(turns, phases, tf.ones_like(amplitude)))
         return of_turns, None, of_amplitude
 
-    if _are_many(turns.shape) and not tf.config.list_logical_devices("GPU"):
+    if _are_many(turns.shape) and not linalg.sees_gpu():
         values = tf.ensure_shape(_series(turns, phases, amplitude), turns.shape)
     else:
         values = amplitude * tf.cos(2.0 * math.pi * (_rest(turns) + phases))

@@ -19,6 +19,9 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair
 
+# Largest mean of weights without advice.
+_USUAL_WEIGHT = 3.0
+
 
 class WeightedLikelihood(Likelihood):
     """
@@ -54,6 +57,18 @@ class WeightedLikelihood(Likelihood):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         return Y[..., -1] * self.base.predict_log_density(X, Fmu, Fvar, Y[..., :-1])
+
+
+def advice_on_mean(weights: np.ndarray) -> str:
+    """What weights of a mean far from 1 do, and what to do; empty for others."""
+    mean = float(np.mean(weights))
+    if 1.0 / _USUAL_WEIGHT < mean < _USUAL_WEIGHT:
+        return ""
+    return (
+        f"the mean {mean:.3g}, as if there were so many rows for each, which makes predictions too "
+        "certain above 1 and vague below; divide weights that compare rows with each other by "
+        "their mean."
+    )
 
 
 def weights_of_batches(recipe: Recipe, dataset: Dataset) -> np.ndarray | None:

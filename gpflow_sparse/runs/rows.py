@@ -20,6 +20,7 @@ from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.recipes.weights import advice_on_mean
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 
@@ -75,7 +76,8 @@ def _split_file(
     else:
         cells = read_frame(config.data) if known is None else known.read(config.data)
         frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
-        frame, weights = _split_weights(frame, config.row_weights)
+        frame, weights, advice = _split_weights(frame, config.row_weights)
+        notes += advice
         _require_rows(config, len(frame))
         column = known.target if known else None
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
@@ -109,25 +111,29 @@ def _split_file(
     return dataset, (numbers[train], numbers[test])
 
 
-def _split_weights(frame: pd.DataFrame, name: str | None) -> tuple[pd.DataFrame, pd.Series | None]:
+def _split_weights(
+    frame: pd.DataFrame, name: str | None
+) -> tuple[pd.DataFrame, pd.Series | None, tuple[str, ...]]:
     """
-    The rows of positive weight without the column of weights, and their weights.
+    The rows of positive weight without the column of weights, their weights, and advice on these.
 
-    :raises ValueError: for an unknown column, or weights that are no numbers of at least 0.
+    :raises ValueError: for an unknown column, or weights that are no finite numbers of at least 0.
     """
     if name is None:
-        return frame, None
+        return frame, None, ()
     name = column_named(name, list(frame.columns), "the table", "row_weights")
     values = pd.Series(numbers_of(frame[name]), frame.index)
-    bad = np.flatnonzero(~(values >= 0.0))
+    bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
     if len(bad):
         raise ValueError(
-            f"row_weights {name!r} must be a number of at least 0 in every row, but {len(bad)} "
-            f"cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} "
+            f"row_weights {name!r} must be a finite number of at least 0 in every row, but "
+            f"{len(bad)} cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} "
             "(the header not counted)."
         )
     used = values > 0.0
-    return frame[used].drop(columns=name), values[used]
+    advice = advice_on_mean(values[used].to_numpy()) if used.any() else ""
+    notes = (f"row_weights {name!r} has {advice}",) if advice else ()
+    return frame[used].drop(columns=name), values[used], notes
 
 
 def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:

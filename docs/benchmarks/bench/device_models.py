@@ -9,7 +9,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from bench.step_variants import made_rows, make
+from bench.step_variants import kernel_of, made_rows, make
 from gpflow_sparse import models
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.inducing_variables import (
@@ -142,7 +142,7 @@ class Cases:
         def convolutional() -> Any:
             Z = made_rows(2 * half, _PATCH[0] * _PATCH[1], 1)[0].numpy()
             sets = OrthogonalInducingVariables(Patches(Z[:half]), Patches(Z[half:]))
-            kernel = Convolutional(_kernel_of(Z), _IMAGE, _PATCH)
+            kernel = Convolutional(kernel_of(Z), _IMAGE, _PATCH)
             return models.SOLVEGP(kernel, _noise(), sets, **self._count)
 
         return {f"SOLVEGP({half}+{half}), convolutional": convolutional}
@@ -184,12 +184,7 @@ class Cases:
         return RandomFourier(self._kernel(), size)
 
     def _kernel(self) -> gpflow.kernels.Kernel:
-        return _kernel_of(self._X)
-
-
-def _kernel_of(X: np.ndarray) -> gpflow.kernels.Kernel:
-    """One lengthscale per column, in units of the norm of a normal input."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
+        return kernel_of(self._X)
 
 
 def _noise() -> gpflow.likelihoods.Gaussian:

@@ -8,7 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from bench.step_variants import compiled, made_rows, make
+from bench.step_variants import compiled, kernel_of, made_rows, make
 from bench.steps import Step, Tables, time_in_turn
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.inducing_variables import (
@@ -82,7 +82,7 @@ def _of_points(Z: np.ndarray, held: Any) -> Models:
 
     def swsgp(covariance: str) -> SWSGP:
         points = NeighborInducingPoints(Z, min(_NEIGHBORS, M))
-        return SWSGP(_kernel(Z), _noise(), points, covariance=covariance, num_data=len(held[0]))
+        return SWSGP(kernel_of(Z), _noise(), points, covariance=covariance, num_data=len(held[0]))
 
     def softki() -> Any:
         model = make("softki", Z)
@@ -93,7 +93,7 @@ def _of_points(Z: np.ndarray, held: Any) -> Models:
     return {
         f"SOLVEGP{halves}": partial(make, "solvegp", first, second),
         f"ODVGP{halves}": partial(make, "odvgp", first, second),
-        f"SOLVEGPR{halves}": lambda: SOLVEGPR(held, _kernel(Z), sets(), noise_variance=0.1),
+        f"SOLVEGPR{halves}": lambda: SOLVEGPR(held, kernel_of(Z), sets(), noise_variance=0.1),
         f"SWSGP{near}, diag": partial(swsgp, "diag"),
         f"SWSGP{near}, dense": partial(swsgp, "dense"),
         f"SoftKI({M})": softki,
@@ -102,7 +102,7 @@ def _of_points(Z: np.ndarray, held: Any) -> Models:
 
 def _of_functions(Z: np.ndarray, held: Any) -> Models:
     """Models of the weights of a basis."""
-    M, kernel = len(Z), partial(_kernel, Z)
+    M, kernel = len(Z), partial(kernel_of, Z)
     sampled: dict[str, Any] = {"num_data": len(held[0]), "basis_batch_size": max(1, M // 4)}
 
     def fourier() -> RandomFourier:
@@ -119,7 +119,7 @@ def _of_functions(Z: np.ndarray, held: Any) -> Models:
 
 def _of_rows(Z: np.ndarray, held: Any) -> Models:
     """Models whose points are training rows."""
-    M, kernel = len(Z), partial(_kernel, Z)
+    M, kernel = len(Z), partial(kernel_of, Z)
 
     def dual() -> DualGPR:
         few = tuple(part[:M] for part in held)
@@ -139,20 +139,14 @@ def _of_patches(num_inducing: int) -> Models:
     shapes, Z = (_IMAGE, _PATCH), made_rows(num_inducing, _PATCH[0] * _PATCH[1], 1)[0].numpy()
 
     def theirs() -> gpflow.models.SVGP:
-        kernel = gpflow.kernels.Convolutional(_kernel(Z), *shapes)
+        kernel = gpflow.kernels.Convolutional(kernel_of(Z), *shapes)
         return gpflow.models.SVGP(kernel, _noise(), gpflow.inducing_variables.InducingPatches(Z))
 
     def ours() -> SOLVEGP:
         patches = OrthogonalInducingVariables(Patches(Z))
-        return SOLVEGP(Convolutional(_kernel(Z), *shapes), _noise(), patches)
+        return SOLVEGP(Convolutional(kernel_of(Z), *shapes), _noise(), patches)
 
     return {"GPflow convolutional": theirs, "SOLVEGP, convolutional": ours}
-
-
-def _kernel(X: Any) -> gpflow.kernels.Kernel:
-    """One lengthscale per column, in units of the norm of a normal input."""
-    scales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    return gpflow.kernels.SquaredExponential(lengthscales=scales)
 
 
 def _noise() -> gpflow.likelihoods.Gaussian:

@@ -130,7 +130,7 @@ def _held_steps(repeats: int) -> list[Row]:
     data = variants.made_rows(SIZES.num_held, _COLUMNS)
     Z = variants.made_rows(SIZES.num_inducing, _COLUMNS, 1)[0].numpy()
     M, (first, second) = len(Z), np.split(Z, 2)
-    kernel, noise = partial(_kernel, Z), dict[str, Any](noise_variance=0.1)
+    kernel, noise = partial(variants.kernel_of, Z), dict[str, Any](noise_variance=0.1)
     sgpr, rows = f"GPflow SGPR({M})", f", N = {SIZES.num_held}"
 
     def solvegpr() -> Any:
@@ -149,11 +149,6 @@ def _held_steps(repeats: int) -> list[Row]:
 
 def _loss_step(build: Callable[[], Any]) -> Step:
     return variants.loss_step(build())
-
-
-def _kernel(X: np.ndarray) -> gpflow.kernels.Kernel:
-    """One lengthscale per column, in units of the norm of a normal input."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
 
 
 def _predictions(repeats: int) -> Iterable[Row]:

@@ -116,7 +116,7 @@ def softki(num_inducing: int, batch_size: int, input_dim: int, repeats: int) -> 
     steps = {
         own: lambda: loss_step(make("softki", Z, objective="exact"), data),
         f"{own}, pseudo-loss": lambda: loss_step(make("softki", Z, objective="pseudo"), data),
-        sgpr: lambda: loss_step(gpflow.models.SGPR(data, _kernel(Z), Z, noise_variance=0.1)),
+        sgpr: lambda: loss_step(gpflow.models.SGPR(data, kernel_of(Z), Z, noise_variance=0.1)),
         f"GPflow SVGP({num_inducing})": lambda: loss_step(make("svgp", Z), data),
     }
     return {"rows": time_in_turn(steps, repeats, sgpr)}
@@ -191,7 +191,7 @@ def qsgp_step(
     learned: bool = False,
 ) -> Step:
     """A compiled step on a random batch of these rows."""
-    kernel, likelihood = _kernel(X), gpflow.likelihoods.Gaussian(0.1)
+    kernel, likelihood = kernel_of(X), gpflow.likelihoods.Gaussian(0.1)
     gpflow.utilities.set_trainable(kernel, learned)
     gpflow.utilities.set_trainable(likelihood, learned)
     support, k = (X[:num_support], Y[:num_support]), min(basis_batch_size, num_basis)
@@ -278,7 +278,7 @@ def swsgp_step(
     if covariance == "diag":  # the default takes a search for every point
         q = {"q_mu": np.zeros([M, 1]), "q_sqrt": np.full([M, 1], 0.1)}
     options = {"covariance": covariance, "num_data": len(X), **q}
-    model = SWSGP(_kernel(Z), likelihood, points, **options)
+    model = SWSGP(kernel_of(Z), likelihood, points, **options)
     model.count_neighbors(X)
     optimizer = SparseAdam()
     optimizer.build(model.row_variables, model.dense_variables)
@@ -340,18 +340,18 @@ def grief(num_rows: int, input_dim: int, num_basis: int, repeats: int) -> Tables
 
 
 def _sums(X: tf.Tensor, Y: tf.Tensor, *, num_basis: int) -> Step:
-    basis = GridEigenfunctions(_kernel(X, 2.0), X, num_basis)
+    basis = GridEigenfunctions(kernel_of(X, 2.0), X, num_basis)
     return compiled(BasisGPR((X, Y), basis).compute_qu)
 
 
 def _rotated(data: Data, num_basis: int) -> GRIEF:
     fixed: dict[str, Any] = {"reweighted": "rotated", "objective": "likelihood"}
-    return GRIEF(data, _kernel(data[0], 2.0), num_eigenfunctions=num_basis, **fixed)
+    return GRIEF(data, kernel_of(data[0], 2.0), num_eigenfunctions=num_basis, **fixed)
 
 
 def grief_step(data: Data, num_basis: int) -> Step:
     """The bound and its gradient for a model that holds these rows."""
-    return loss_step(GRIEF(data, _kernel(data[0], 2.0), num_eigenfunctions=num_basis))
+    return loss_step(GRIEF(data, kernel_of(data[0], 2.0), num_eigenfunctions=num_basis))
 
 
 def _search(num_columns: int, num_nodes: int, count: int) -> Step:
@@ -423,11 +423,11 @@ def compiled(step: Step) -> Step:
 def make(method: str, *points: np.ndarray, **options: Any) -> Any:
     """A model with these inducing points; ``options`` are further arguments of its class."""
     recipe = recipe_of(method, **read_options(method, {"num_columns": 0}))
-    parts = (points[0], points[0]), _kernel(points[0]), gpflow.likelihoods.Gaussian(0.1)
+    parts = (points[0], points[0]), kernel_of(points[0]), gpflow.likelihoods.Gaussian(0.1)
     return recipe.build(*parts, sets=points, **{"num_data": _NUM_DATA, **options})
 
 
-def _kernel(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
+def kernel_of(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
     """One lengthscale per column, in units of the norm of a normal input."""
     scales = np.full(X.shape[1], lengthscale * X.shape[1] ** 0.5)
     return gpflow.kernels.SquaredExponential(lengthscales=scales)

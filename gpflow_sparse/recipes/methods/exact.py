@@ -57,9 +57,8 @@ class Exact(Recipe):
             )
         X, Y = map(gpflow.utilities.to_default_float, data)
         noise_variance = likelihood.variance.numpy()
-        if (
-            "row_weights" in given
-        ):  # GPR has one noise variance; a mixture of one kernel is the same
+        if "row_weights" in given:
+            # GPR has one noise variance for all rows; a mixture of one kernel is the same model
             return gs.models.GPMixture((X, Y), [kernel], noise_variance=noise_variance, **given)
         return gpflow.models.GPR((X, Y), kernel, noise_variance=noise_variance, **given)
 
