@@ -183,17 +183,12 @@ def covariance_slope(alpha: tf.Tensor, scaled: tf.Tensor) -> tf.Tensor:
     return 0.5 * (tf.linalg.matmul(alpha, alpha, transpose_b=True) - full)
 
 
-def prior_sites(
-    diagonal: tf.Tensor, num_latent_gps: int, row_weights: tf.Tensor | None = None
-) -> Sites:
+def prior_sites(diagonal: tf.Tensor, num_latent_gps: int) -> Sites:
     """
     Sites with which q is the prior, but for rounding.
 
     :param diagonal: prior variances ``[N]``.
-    :param row_weights: a row of weight w has the site of w equal rows ``[N]``.
     """
-    if row_weights is not None:
-        diagonal /= tf.cast(row_weights, diagonal.dtype)
     precision = tf.repeat(_LEAST_PRECISION / diagonal[:, None], num_latent_gps, 1)
     return Sites(precision, tf.zeros_like(precision))
 

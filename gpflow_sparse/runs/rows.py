@@ -127,8 +127,8 @@ def _split_weights(
     if len(bad):
         raise ValueError(
             f"row_weights {name!r} must be a finite number of at least 0 in every row, but "
-            f"{len(bad)} cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} "
-            "(the header not counted)."
+            f"{len(bad)} cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row "
+            f"{bad[0] + 1} (the header not counted)."
         )
     used = values > 0.0
     advice = advice_on_mean(values[used].to_numpy()) if used.any() else ""

@@ -115,6 +115,20 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
     assert choice.train(task, found, seconds=0.0) is found.start
 
 
+def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
+    lines, scores = [], iter([(0.0, 0.5), *[(1.0, 0.6)] * 9])  # of GPnn twice, and of others
+    monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
+    monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)
+    monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
+    data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
+    found = choice.choose(Task(data), seconds=30.0, report=lines.append)
+    first, final = [line for line in lines if line.startswith("gpnn")][:2]
+    assert first.startswith("gpnn from the first start: held-out NLPD 0.000")
+    assert final.startswith("gpnn: held-out NLPD 1.000")
+    (attempt,) = (a for a in found.attempts if a.method == "gpnn")
+    assert attempt.nlpd == 1.0
+
+
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
     dataset = table_of(100, 2)
     config = Task(dataset).recipe("solvegp")

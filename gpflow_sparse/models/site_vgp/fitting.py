@@ -72,8 +72,7 @@ class SiteBound:
 
         sites, found = self.sites, evaluate(self.sites)
         if not float(found.bound) > self._last - _FAR:
-            num_latents = sites.linear.shape[1]
-            anew = prior_sites(tf.linalg.diag_part(K), num_latents, self._model.row_weights)
+            anew = prior_sites(tf.linalg.diag_part(K), sites.linear.shape[1])
             other = evaluate(anew)
             if not found.bound > other.bound:
                 sites, found = anew, other

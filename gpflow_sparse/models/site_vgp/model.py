@@ -106,8 +106,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
             dtype=gpflow.default_float(),
         )
         self.row_weights = checks.require_row_weights(row_weights, self.data[0])
-        diagonal = self.kernel(self.data[0], full_cov=False)
-        start = prior_sites(diagonal, num_latent_gps, self.row_weights)
+        start = prior_sites(self.kernel(self.data[0], full_cov=False), num_latent_gps)
         positive = gpflow.utilities.positive()
         self.site_precision = gpflow.Parameter(start.precision, transform=positive, trainable=False)
         self.site_linear = gpflow.Parameter(start.linear, trainable=False)
