@@ -135,8 +135,15 @@ class BoostedTrees(gpflow.functions.MeanFunction):
         inputs, values = _LAST.get(self, (lambda: None, None))
         if values is None or inputs() is not X:
             values = self._evaluate(X)
-            _LAST[self] = weakref.ref(X), values
+            self.remember(X, values)
         return values
+
+    def remember(self, X: tf.Tensor, values: tf.Tensor) -> None:
+        """
+        Keep values ``[N, 1]`` at inputs ``[N, D]``, for calls with the same tensor until the next
+        call with another one.
+        """
+        _LAST[self] = weakref.ref(X), values
 
     def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
         """The average at ``X [..., D]``: ``[..., 1]``."""

@@ -80,6 +80,8 @@ def build_model(
     if dataset.weights is not None and not recipe.by_minibatches:
         given["row_weights"] = dataset.weights
     model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
+    if mean is not None and hasattr(model, "data"):
+        mean.remember(model.data[0])
     if start is not None:
         _copy_parameters(start, model)
     elif noise_variance < least and not single and made is not likelihood:

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import KFold
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.mean_functions import BoostedTrees
 from gpflow_sparse.recipes import choice, tree_mean
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.methods.gpnn import GPnn
@@ -86,7 +88,7 @@ def test_the_model_of_all_rows_has_the_weight_of_its_start():
 
 
 def test_rows_beside_those_of_the_trees_have_the_mean_of_all_trees(monkeypatch):
-    monkeypatch.setattr(tree_mean, "_MAX_VALUES", 4 * 1000)
+    monkeypatch.setattr(tree_mean, "_MAX_VALUES", 4 * 4 * 1000)  # of four of five folds
     data = table(steps, num_rows=3000)
     mean = fitted(data, seed=2)
     order = np.random.default_rng(2).permutation(3000)
@@ -95,6 +97,40 @@ def test_rows_beside_those_of_the_trees_have_the_mean_of_all_trees(monkeypatch):
     others = np.isclose(mean.residuals, expected, rtol=0, atol=1e-9)[:, 0]
     assert others[order[1000:]].all()
     assert others[order[:1000]].mean() < 0.1
+
+
+def test_a_long_table_has_two_folds_and_the_average_of_their_trees(monkeypatch):
+    """Every row is left out by one of the two; the values of the function are known already."""
+    monkeypatch.setattr(tree_mean, "_TWO_FOLDS", N - 1)
+    monkeypatch.setattr(tree_mean, "_MANY_ROWS", N - 1)
+    data = table(steps)
+    mean = fitted(data, weight=1.0)
+    X, Y = data.train
+    folds = KFold(2, shuffle=True, random_state=0)
+    order = np.random.default_rng(0).permutation(N)
+    average = np.zeros([N, 1])
+    for fitted_rows, left_out in folds.split(order):
+        own = HistGradientBoostingRegressor(
+            max_iter=300,
+            max_depth=10,
+            max_leaf_nodes=127,
+            learning_rate=0.2,
+            early_stopping=True,
+            random_state=0,
+        ).fit(X[order[fitted_rows]], Y[order[fitted_rows], 0])
+        out = order[left_out]
+        np.testing.assert_allclose(mean.residuals[out, 0], Y[out, 0] - own.predict(X[out]))
+        average += own.predict(X)[:, None] / 2
+    np.testing.assert_allclose(mean.values, average, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mean.function(X), average, rtol=1e-9, atol=1e-9)
+
+
+def test_known_values_of_trees_are_those_of_the_rows_of_the_model(monkeypatch):
+    data = table(steps)
+    mean = fitted(data)
+    monkeypatch.setattr(BoostedTrees, "_evaluate", None)  # is not called for the training rows
+    model = build_model(GPnn(mean="trees", num_neighbors=16, **QUICK), data, mean=mean)
+    np.testing.assert_array_equal(model.mean_function(model.data[0]), mean.values)
 
 
 def test_the_choice_takes_trees_where_they_predict_held_out_rows_better():

@@ -8,6 +8,7 @@ from typing import Any
 import gpflow
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.neighbors import NearestNeighbors
 
 from bench import peers
 from bench.papers.agreement import compare_libraries
@@ -99,10 +100,43 @@ def fit_sklearn(dataset: Dataset, budget: Budget, num_rows: int) -> Record:
     return scores | _made("scikit-learn", seconds)
 
 
+def fit_sklearn_neighbors(
+    dataset: Dataset, budget: Budget, num_rows: int, num_neighbors: int
+) -> Record:
+    """
+    A nearest-neighbor GP of scikit-learn's classes, in unlimited time: hyperparameters of
+    ``num_rows`` random rows, as ``fit_sklearn``, then one GP of ``num_neighbors`` rows for every
+    test row. Variances are multiplied by the mean squared standardized error of the same number of
+    random training rows, each left out of its own neighbors.
+    """
+    begin = time.perf_counter()
+    start, _, _ = _start(dataset, budget, 1)
+    kernel = peers.sklearn_kernel(start.kernel, start.noise_variance)
+    rows = random_rows(dataset.train, num_rows, budget.seed)
+    kernel = GaussianProcessRegressor(kernel, random_state=budget.seed).fit(*rows).kernel_
+    scales, (X, Y) = kernel.k1.k2.length_scale, dataset.train
+    search = NearestNeighbors(n_neighbors=min(num_neighbors + 1, len(X))).fit(X / scales)
+
+    def predict(X_new: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Moments [B, 1] from neighbors after the ``first`` nearest ones."""
+        near = search.kneighbors(X_new / scales, return_distance=False)[:, first:]
+        gps = (GaussianProcessRegressor(kernel, optimizer=None).fit(X[n], Y[n, 0]) for n in near)
+        found = [gp.predict(x[None], return_std=True) for gp, x in zip(gps, X_new, strict=True)]
+        mean, std = np.array(found)[..., 0].T
+        return mean[:, None], std[:, None] ** 2
+
+    mean, variance = predict(rows[0], 1)
+    scale = np.mean((rows[1] - mean) ** 2 / variance)
+    mean, variance = predict(dataset.test[0], 0)
+    seconds = time.perf_counter() - begin
+    return score_moments(dataset.test[1], mean, scale * variance) | _made("scikit-learn", seconds)
+
+
 PEERS: Mapping[str, Callable[..., Record]] = {
     "sgpr": fit_sgpr,
     "gpytorch": fit_gpytorch,
     "sklearn": fit_sklearn,
+    "sklearn_neighbors": fit_sklearn_neighbors,
     "stopped_trees": fit_trees,
     "gpboost": fit_gpboost,
 }
