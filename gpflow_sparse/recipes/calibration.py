@@ -88,13 +88,16 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
 
 
 def _describe_local_variance(model: gpflow.models.GPModel) -> str:
-    """The factors of variances that depend on the input in a sentence; empty without them."""
+    """The factors from left-out residuals in a sentence; empty without them."""
     found = getattr(model, "local_variance", None)
     if found is None:
         return ""
+    factors = f"by the factor {found.level:.3g}"
+    if found.num_nearest:
+        factors = f"by factors of the residuals of the nearest {found.num_nearest} rows"
     return (
-        "Variances are multiplied by factors that depend on the input, from left-out residuals of "
-        f"the nearest {found.num_nearest} rows, which gain {found.gain:.3f} nats a left-out row."
+        f"Variances are multiplied {factors}, by which a left-out training row gains "
+        f"{found.gain:.3f} nats."
     )
 
 
@@ -129,8 +132,8 @@ def _describe_factors(model: gpflow.models.GPModel) -> str:
 
 def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
     """
-    The entries ``calibration`` and ``local_variance`` of the record of a run, with the factors; empty
-    without them.
+    The entries ``calibration`` and ``local_variance`` of the record of a run, with the factors;
+    empty without them.
     """
     names = {
         "calibration": ("function", "noise", "temperature", "skewness", "tail", "num_rows"),

@@ -31,6 +31,8 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Candidates of k, as parts of H, and of a.
 _PARTS, _STRENGTHS = (8, 4, 2, 1), (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
+# Least gain of a left-out row that counts, in nats; less than twice its standard error does not.
+_MIN_GAIN = 0.01
 # Entries of the covariances [n, H, H] in a block of left-out rows.
 _BLOCK_ENTRIES = 2**22
 
@@ -52,10 +54,10 @@ class LocalVariance(tf.Module):
         """
         :param sums: of ``|u_j| / q`` at each of the M distinct rows, ``[M]``.
         :param counts: numbers of left-out rows there, or sums of their weights, ``[M]``.
-        :param num_nearest: k.
+        :param num_nearest: k; 0 for the level alone.
         :param strength: a.
         :param level: mean of ``u^2``.
-        :param gain: mean gain of the log density of a left-out row beside the level alone.
+        :param gain: mean gain of the log density of a left-out row beside a factor of 1.
         :param error: standard error of the gain.
         """
         super().__init__()
@@ -94,7 +96,7 @@ class LocalVariance(tf.Module):
         sound = sound and all(tuple(part.shape) == (num_places,) for part in parts)
         sound = sound and all(bool(tf.reduce_all(part >= 0.0)) for part in parts)
         sound = sound and all(0.0 < number < math.inf for number in numbers)
-        if not sound or type(self.num_nearest) is not int or self.num_nearest < 1:
+        if not sound or type(self.num_nearest) is not int or self.num_nearest < 0:
             raise ValueError(
                 f"local_variance must hold sums and counts of the {num_places} distinct rows, as "
                 "fit_local_variance returns it, got others; call that again."
@@ -128,9 +130,10 @@ def left_out_residuals(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.concatenate(parts).astype(np.float64), np.asarray(around)
 
 
-def best_local_variance(model: Any, rows: np.ndarray) -> LocalVariance:
+def best_local_variance(model: Any, rows: np.ndarray) -> LocalVariance | None:
     """
-    The factors with the largest likelihood of left-out rows.
+    The factors with the largest likelihood of left-out rows; the level alone where these gain
+    little by factors that depend on the input, and None where they gain little by the level too.
 
     :param model: a :class:`~gpflow_sparse.models.NearestNeighborGP`.
     :param rows: numbers of the rows, from which the factors are.
@@ -147,7 +150,10 @@ def best_local_variance(model: Any, rows: np.ndarray) -> LocalVariance:
     totals = [np.bincount(places, w, minlength=count) for w in (weights * sizes, weights)]
 
     def gains(num_nearest: int, strength: float) -> np.ndarray:
-        """Of the log density of each row by factors without it, or without one of its copies."""
+        """
+        Of the log density of each row beside the level alone, by factors without this row, or
+        without one of its copies.
+        """
         near = around[:, :num_nearest]
         own = np.any(near == places[:, None], axis=1) * np.minimum(weights, 1.0)
         sums, counts = (total[near].sum(axis=1) for total in totals)
@@ -158,12 +164,28 @@ def best_local_variance(model: Any, rows: np.ndarray) -> LocalVariance:
     H = model.neighbors.num_neighbors
     candidates = [(max(1, H // part), a) for part in _PARTS for a in _STRENGTHS]
     found = max(candidates, key=lambda pair: np.average(gains(*pair), weights=weights))
-    each = gains(*found)
-    gain = np.average(each, weights=weights)
-    error = (np.average(np.square(each - gain), weights=weights) / weights.sum()) ** 0.5
+    if not _is_clear(*_mean_and_error(gains(*found), weights)):
+        found = 0, 1.0
+    of_level = 0.5 * residuals.shape[1] * (squares - squares / level - np.log(level))
+    gain, error = _mean_and_error(of_level + gains(*found), weights)
+    if not _is_clear(gain, error):
+        return None
     sums, counts = (tf.constant(total, model.dtype) for total in totals)
-    named = {"num_nearest": found[0], "strength": found[1], "level": level}
-    return LocalVariance(sums, counts, **named, gain=gain, error=error)  # type: ignore[arg-type]
+    k, a = found
+    return LocalVariance(
+        sums, counts, num_nearest=k, strength=a, level=level, gain=gain, error=error
+    )
+
+
+def _mean_and_error(gains: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Weighted mean of the gains of rows, and its standard error."""
+    mean = np.average(gains, weights=weights)
+    variance = np.average(np.square(gains - mean), weights=weights)
+    return float(mean), float((variance / weights.sum()) ** 0.5)
+
+
+def _is_clear(gain: float, error: float) -> bool:
+    return gain > max(_MIN_GAIN, 2.0 * error)
 
 
 class LocallyScaledPosterior(SitePosterior):

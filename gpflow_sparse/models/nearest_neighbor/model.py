@@ -32,8 +32,6 @@ from gpflow_sparse.validation.public_methods import public_method
 _NONE = 1e-12
 # Part of the weight of equal rows below which what is left without one of them is rounding.
 _ROUNDING = 1e-6
-# Least gain of a left-out row, in nats, for variances that depend on the input.
-_MIN_GAIN = 0.01
 # Entries of the covariances [n, H, H] in one block of rows of the objective: 32 MiB of float64.
 _BLOCK_ENTRIES = 2**22
 
@@ -152,7 +150,8 @@ class NearestNeighborGP(RegressionModel):
         Multiply the predictive variances of f and of observations by factors that depend on the
         input, from the residuals of left-out rows near it, where left-out rows gain clearly from
         it: more than 0.01 nats and twice the standard error of the mean. For noise that depends on
-        the inputs, and functions that are rougher in some places. See
+        the inputs, and functions that are rougher in some places. Else by one factor, the mean
+        square of these residuals, if left-out rows gain as clearly from it. See
         :mod:`gpflow_sparse.models.nearest_neighbor.local_variance`.
 
         Kept as ``local_variance`` and saved with the model. Predictions of f and of observations
@@ -161,15 +160,12 @@ class NearestNeighborGP(RegressionModel):
         it took.
 
         :param num_rows: n, most rows to leave out, drawn at random.
-        :return: ``local_variance``; None where it would gain less, and variances are the model's.
+        :return: ``local_variance``; None where left-out rows gain from neither.
         :raises ValueError: for data of a single row.
         """
         most = checks.require_count(num_rows, "num_rows")
-        self.local_variance = None
         rows = objective_rows(int(self.data[0].shape[0]), most).numpy()
-        found = best_local_variance(self, rows)
-        if found.gain > max(_MIN_GAIN, 2.0 * found.error):
-            self.local_variance = found
+        self.local_variance = best_local_variance(self, rows)
         return self.local_variance
 
     def _make_posterior(self, **options: Any) -> SitePosterior:
