@@ -301,8 +301,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
         F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
         found = self._posterior.calibration
-        factor = 1.0 if found is None else found.noise_beyond_likelihood
-        Y = sample_outputs(self.model_.likelihood, F, rng, factor)
+        factors = self._posterior.noise_factors(inputs)
+        Y = sample_outputs(self.model_.likelihood, F, rng, factors)
         return Y if found is None or not found.has_shape else self._reshaped(rows, Y)
 
     def _reshaped(self, rows: np.ndarray, Y: np.ndarray) -> np.ndarray:

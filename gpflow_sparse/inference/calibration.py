@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow import logdensities
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 from scipy import stats
 
@@ -191,14 +192,28 @@ def log_density(
 ) -> tf.Tensor:
     """Calibrated log density of observations ``[N]``; arguments as in :func:`observations`."""
     if calibration is not None and calibration.has_shape and isinstance(likelihood, Gaussian):
-        mean, var = observations(calibration, likelihood, X, moments)
-        residual, shape = (Y - mean) / tf.sqrt(var), (calibration.skewness, calibration.tail)
-        each = sinh_arcsinh.log_density(residual, *shape) - 0.5 * tf.math.log(var)
-        return tf.reduce_sum(each, axis=-1)
+        of_y = observations(calibration, likelihood, X, moments)
+        return density_of_observations(calibration, of_y, Y)
     if calibration is None or calibration.temperature == 1.0 or not has_classes(likelihood):
         trained = observed(calibration, likelihood, X, moments)
         return likelihood.predict_log_density(X, *trained, Y)
     return of_labels(likelihood, observations(calibration, likelihood, X, moments)[0], Y)
+
+
+def density_of_observations(
+    calibration: Calibration | None, moments: Any, Y: tf.Tensor
+) -> tf.Tensor:
+    """
+    Log density ``[N]`` of observations with Gaussian noise, with the shape of the calibration.
+
+    :param moments: their calibrated mean and variance.
+    """
+    mean, var = moments
+    if calibration is None or not calibration.has_shape:
+        return tf.reduce_sum(logdensities.gaussian(Y, mean, var), axis=-1)
+    residual, shape = (Y - mean) / tf.sqrt(var), (calibration.skewness, calibration.tail)
+    each = sinh_arcsinh.log_density(residual, *shape) - 0.5 * tf.math.log(var)
+    return tf.reduce_sum(each, axis=-1)
 
 
 def of_labels(likelihood: Likelihood, mean: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:

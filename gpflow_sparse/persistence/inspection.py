@@ -28,6 +28,7 @@ from gpflow_sparse.models import (
 )
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.dual import DualWeights
+from gpflow_sparse.models.nearest_neighbor import LocalVariance
 from gpflow_sparse.models.qsgp import ControlRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
@@ -61,6 +62,7 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (DualGPR, "weights", DualWeights, "a DualWeights"),
     (DualGPR, "num_paths", int, "a count"),
     (DualGPR, "num_features", int, "a count"),
+    (NearestNeighborGP, "local_variance", LocalVariance | None, "a LocalVariance or None"),
     (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
 # Models that compare all their parts with each other.

@@ -69,6 +69,8 @@ def calibrate(
 ) -> None:
     """Calibrate a trained model on held-out rows, if there are any, and report it in a line."""
     if held_out is None:
+        if said := describe_calibration(model):
+            report(said)
         return
     try:
         weights = held_out.weights
@@ -80,7 +82,27 @@ def calibrate(
 
 
 def describe_calibration(model: gpflow.models.GPModel) -> str:
-    """The calibration of a model in a sentence; empty without one."""
+    """The calibration of a model in a sentence or two; empty without one."""
+    parts = [_describe_factors(model), _describe_local_variance(model)]
+    return " ".join(part for part in parts if part)
+
+
+def _describe_local_variance(model: gpflow.models.GPModel) -> str:
+    """The factors from left-out residuals in a sentence; empty without them."""
+    found = getattr(model, "local_variance", None)
+    if found is None:
+        return ""
+    factors = f"by the factor {found.level:.3g}"
+    if found.num_nearest:
+        factors = f"by factors of the residuals of the nearest {found.num_nearest} rows"
+    return (
+        f"Variances are multiplied {factors}, by which a left-out training row gains "
+        f"{found.gain:.3f} nats."
+    )
+
+
+def _describe_factors(model: gpflow.models.GPModel) -> str:
+    """The factors of all rows in a sentence; empty without them."""
     found = getattr(model, "calibration", None)
     if found is None:
         return ""
@@ -109,10 +131,17 @@ def describe_calibration(model: gpflow.models.GPModel) -> str:
 
 
 def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
-    """The entry ``calibration`` of the record of a run, with the factors; empty without them."""
-    found = getattr(model, "calibration", None)
-    if found is None:
-        return {}
-    names = ("function", "noise", "temperature", "skewness", "tail", "num_rows")
-    factors = {name: getattr(found, name) for name in names}
-    return {"calibration": factors}
+    """
+    The entries ``calibration`` and ``local_variance`` of the record of a run, with the factors;
+    empty without them.
+    """
+    names = {
+        "calibration": ("function", "noise", "temperature", "skewness", "tail", "num_rows"),
+        "local_variance": ("num_nearest", "strength", "level", "gain", "error"),
+    }
+    found = {entry: getattr(model, entry, None) for entry in names}
+    return {
+        entry: {name: getattr(value, name) for name in names[entry]}
+        for entry, value in found.items()
+        if value is not None
+    }

@@ -57,6 +57,12 @@ class CachedModel:
         """The calibration of the model, which its predictions have."""
         return getattr(self._model, "calibration", None)
 
+    def noise_factors(self, X: tf.Tensor) -> Any:
+        """Factors of the variance of Gaussian noise beside the likelihood's; ``[N, 1]`` or one."""
+        found, local = self.calibration, getattr(self._posterior, "noise_factors", None)
+        factor = 1.0 if found is None else found.noise_beyond_likelihood
+        return factor if local is None else factor * local(X).numpy()
+
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of f, equal to the model's."""
         return self._posterior.predict_f(X)

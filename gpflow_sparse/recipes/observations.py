@@ -123,13 +123,13 @@ def sample_outputs(
     likelihood: gpflow.likelihoods.Likelihood,
     F: np.ndarray,
     rng: np.random.RandomState,
-    noise_factor: float = 1.0,
+    noise_factor: Any = 1.0,
 ) -> np.ndarray:
     """
     One observation for each value of f, of the same shape; for input-dependent noise, whose last
     column of F is its logarithm, without that column.
 
-    :param noise_factor: factor of the variance of Gaussian noise.
+    :param noise_factor: factor of the variance of Gaussian noise, or one for each row ``[N, 1]``.
     :raises ValueError: for a likelihood whose observations cannot be drawn here.
     """
     if isinstance(likelihood, gpflow_likelihoods.Gaussian):

@@ -178,12 +178,18 @@ class _Marginals:
         self.X, self.Y = (tf.repeat(part, self.num_samples, axis=0) for part in (X, Y))
         if not bool(tf.reduce_all(tf.math.is_finite(self.mean) & tf.math.is_finite(self.var))):
             raise ValueError("model cannot be calibrated: its predictions are not finite.")
+        local = getattr(posterior, "noise_factors", None)
+        self._factors = 1.0 if local is None else local(X)
+
+    def _noise(self, likelihood: Gaussian) -> tf.Tensor:
+        """The variance of the noise of each row ``[N S, 1]``."""
+        return self._factors * tf.cast(likelihood.variance_at(self.X), self.var.dtype)
 
     def gaussian(self, likelihood: Gaussian) -> Densities:
         """Densities as a function of the logarithms of both factors."""
         squares = np.square(np.asarray(self.Y - self.mean, dtype=np.float64))  # [N S, P]
         var = np.asarray(self.var, dtype=np.float64)
-        noise = np.asarray(likelihood.variance_at(self.X), dtype=np.float64)  # [N S, 1]
+        noise = np.asarray(self._noise(likelihood), dtype=np.float64)  # [N S, 1]
 
         def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             ours, theirs = np.exp(logs[0]) * var, np.exp(logs[1]) * noise
@@ -199,9 +205,7 @@ class _Marginals:
 
     def residuals(self, likelihood: Gaussian, function: float, noise: float) -> tf.Tensor:
         """Errors in standard deviations of calibrated observations, float64 ``[N, P]``."""
-        total = function * self.var + noise * tf.cast(
-            likelihood.variance_at(self.X), self.var.dtype
-        )
+        total = function * self.var + noise * self._noise(likelihood)
         return tf.cast((self.Y - self.mean) / tf.sqrt(total), tf.float64)
 
     def other(self, likelihood: Likelihood) -> Densities:

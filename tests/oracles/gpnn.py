@@ -38,3 +38,42 @@ def leave_one_out(k, X, Y, rows, H, scales, noise, jitter):
         var = var + noise
         total -= 0.5 * np.sum(np.log(2.0 * np.pi * var) + (Y[i] - mean) ** 2 / var)
     return total
+
+
+def left_out_residuals(k, X, Y, H, scales, noise, jitter):
+    """Errors in standard deviations [N, P] of each row given the others at the H nearest places."""
+    residuals = []
+    for i in range(len(X)):
+        others = np.delete(np.arange(len(X)), i)
+        places = np.unique(X[others], axis=0)
+        near = places[nearest(places, X[i], H, scales)]
+        around = [j for j in others if any((X[j] == place).all() for place in near)]
+        mean, var = moments(k, X, Y, X[i], around, noise + jitter)
+        residuals.append((Y[i] - mean) / np.sqrt(var + noise))
+    return np.array(residuals)
+
+
+def local_factor(X, residuals, x, num_nearest, strength, scales, left_out=None, own_counts=False):
+    """The factor at x from the residuals of rows at the nearest places, one row left out.
+
+    :param own_counts: whether the place of the left-out row is one of the nearest.
+    """
+    kept = [j for j in range(len(X)) if j != left_out]
+    places = np.unique(X if own_counts else X[kept], axis=0)
+    near = places[nearest(places, x, num_nearest, scales)]
+    sizes = np.abs(residuals).mean(1)
+    q, level = sizes.mean(), (residuals**2).mean()
+    total, count = 0.0, 0
+    for j in kept:
+        if any((X[j] == place).all() for place in near):
+            total, count = total + sizes[j] / q, count + 1
+    return level * ((strength + total) / (strength + count)) ** 2
+
+
+def local_gain(X, residuals, num_nearest, strength, scales, own_counts):
+    """Mean gain of the log density of left-out rows by the factors, beside a factor of 1."""
+    gains = []
+    for i, u in enumerate(residuals):
+        g = local_factor(X, residuals, X[i], num_nearest, strength, scales, i, own_counts)
+        gains.append(0.5 * np.sum(u**2 - u**2 / g - np.log(g)))
+    return np.mean(gains), np.std(gains) / len(gains) ** 0.5

@@ -15,6 +15,11 @@ from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
     no_elbo,
     objective_rows,
 )
+from gpflow_sparse.models.nearest_neighbor.local_variance import (
+    LocallyScaledPosterior,
+    LocalVariance,
+    best_local_variance,
+)
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.models.training_data import columns
@@ -63,6 +68,8 @@ class NearestNeighborGP(RegressionModel):
     """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
     row_weights: tf.Tensor | None = None
     """As how many equal rows each row counts ``[N]``; None for 1."""
+    local_variance: LocalVariance | None = None
+    """Factors of variances by the input, see :meth:`fit_local_variance`; None for the model's."""
 
     def __init__(
         self,
@@ -137,8 +144,35 @@ class NearestNeighborGP(RegressionModel):
         """
         return loss_closure(self, self._left_out, self._objective, compile)
 
+    @public_method()
+    def fit_local_variance(self, *, num_rows: int = 8000) -> LocalVariance | None:
+        """
+        Multiply the predictive variances of f and of observations by factors that depend on the
+        input, from the residuals of left-out rows near it, where left-out rows gain clearly from
+        it: more than 0.01 nats and twice the standard error of the mean. For noise that depends on
+        the inputs, and functions that are rougher in some places. Else by one factor, the mean
+        square of these residuals, if left-out rows gain as clearly from it. See
+        :mod:`gpflow_sparse.models.nearest_neighbor.local_variance`.
+
+        Kept as ``local_variance`` and saved with the model. Predictions of f and of observations
+        have the factors; functions drawn and the objective do not. Call it after training and
+        before :func:`gpflow_sparse.calibrate`. Time O(n H^3) once; a prediction takes the time that
+        it took.
+
+        :param num_rows: n, most rows to leave out, drawn at random.
+        :return: ``local_variance``; None where left-out rows gain from neither.
+        :raises ValueError: for data of a single row.
+        """
+        most = checks.require_count(num_rows, "num_rows")
+        rows = objective_rows(int(self.data[0].shape[0]), most).numpy()
+        self.local_variance = best_local_variance(self, rows)
+        return self.local_variance
+
     def _make_posterior(self, **options: Any) -> SitePosterior:
-        return SitePosterior(self.kernel, self.neighbors, self._sites, **options)
+        parts = self.kernel, self.neighbors, self._sites
+        if self.local_variance is None:
+            return SitePosterior(*parts, **options)
+        return LocallyScaledPosterior(*parts, local_variance=self.local_variance, **options)
 
     @property
     def input_dim(self) -> int | None:
@@ -147,12 +181,12 @@ class NearestNeighborGP(RegressionModel):
     def _left_out(self) -> list[tf.Tensor]:
         """The rows of the objective ``[n]`` and rows of Z ``[n, .]`` near them, int32."""
         rows = objective_rows(int(self.data[0].shape[0]), self.num_objective_rows)
-        return [rows, self._others(rows)]
+        return [rows, self.others(rows)]
 
     def _objective(self, parts: list[tf.Tensor]) -> tf.Tensor:
         """:meth:`leave_one_out_log_density` of rows and their neighbors."""
         size = max(1, _BLOCK_ENTRIES // self.neighbors.num_neighbors**2)
-        errors = self._errors(*self.data)  # once, as the mean function may take long
+        errors = self.prior_errors()  # once, as the mean function may take long
         (total,) = streamed_sum(
             lambda blocks, shared: [self._log_densities(*blocks, *shared)],
             parts,
@@ -163,7 +197,7 @@ class NearestNeighborGP(RegressionModel):
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Errors of the prior mean and precisions of their noise at Z, ``[., P]`` each."""
-        errors, counts = self._means(self._errors(*self.data))
+        errors, counts = self._means(self.prior_errors())
         return errors, counts * tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
 
     def _means(self, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -182,7 +216,9 @@ class NearestNeighborGP(RegressionModel):
         """The weights of all rows ``[N]``."""
         return tf.ones_like(errors[:, 0]) if self.row_weights is None else self.row_weights
 
-    def _errors(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def prior_errors(self) -> tf.Tensor:
+        """Errors of the prior mean at all rows ``[N, P]``."""
+        X, Y = self.data
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         return Y - mean
 
@@ -192,23 +228,33 @@ class NearestNeighborGP(RegressionModel):
 
         :param errors: of the prior mean at all rows ``[N, P]``.
         """
-        X, Y = self.data
+        own, error = tf.gather(self.data[0], rows), tf.gather(errors, rows)
+        mean, var = self.left_out_moments(rows, around, errors)
+        var = tf.tile(var[:, None], [1, errors.shape[1]])
+        densities = self.likelihood.predict_log_density(own, mean, var, error)
+        return tf.reduce_sum(tf.gather(self._weights(errors), rows) * densities)
+
+    def left_out_moments(
+        self, rows: tf.Tensor, around: tf.Tensor, errors: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean ``[n, P]``, without the prior mean, and variance ``[n]`` of f at some rows, each given
+        others ``[n, H]``.
+
+        :param errors: of the prior mean at all rows ``[N, P]``.
+        """
+        X = self.data[0]
         own, noise = tf.gather(X, rows), tf.cast(self._noise(), X.dtype)
-        error, weights = tf.gather(errors, rows), tf.gather(self._weights(errors), rows)
         if self.groups is None:
             values = tf.gather(errors, around)  # [n, H, P]
         else:
             own_place = tf.gather(self.groups[1], rows)
+            error, weights = tf.gather(errors, rows), tf.gather(self._weights(errors), rows)
             means = self._means(errors)
             values, counts = self._without(own_place, around, error, weights, means)
             noise = noise / counts
         places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
-        mean, var = nearest_rows_moments(
-            self.kernel, noise, own, places, values, jitter=self.jitter
-        )
-        var = tf.tile(var[:, None], [1, Y.shape[1]])
-        densities = self.likelihood.predict_log_density(own, mean, var, error)
-        return tf.reduce_sum(weights * densities)
+        return nearest_rows_moments(self.kernel, noise, own, places, values, jitter=self.jitter)
 
     def _without(
         self,
@@ -239,7 +285,7 @@ class NearestNeighborGP(RegressionModel):
         counts = tf.where(~is_left | (repeated & last), tf.cast(_NONE, counts.dtype), counts)
         return means, counts
 
-    def _others(self, rows: tf.Tensor) -> tf.Tensor:
+    def others(self, rows: tf.Tensor) -> tf.Tensor:
         """
         The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N. Of distinct rows one
         more, see :meth:`_without`.
@@ -268,5 +314,8 @@ class NearestNeighborGP(RegressionModel):
         checks.require_count(self.num_objective_rows, "num_objective_rows")
         self.neighbors.validate_neighbors()
         checks.require_row_weights(self.row_weights, self.data[0])
+        if self.local_variance is not None:
+            count = int(self.neighbors.Z.shape[0])
+            self.local_variance.validate_values(count, self.data[0].dtype)
         if (self.neighbors.Z if self.groups is None else self.groups[0]) is not self.data[0]:
             raise ValueError("data must stay as they are in NearestNeighborGP; make a new model.")

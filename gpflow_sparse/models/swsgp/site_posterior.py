@@ -149,13 +149,19 @@ class SitePosterior(SparsePosterior):
         sites = self._current_q() if cache is None else cache
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
-            neighbors = self.X_data.neighbors(X, self.kernel)
-            K, k, diagonal = self._prior.local(X, neighbors)
-            return _moments(k, diagonal, *_solve(K, neighbors, sites))
+            return self._near(sites, X, self.X_data.neighbors(X, self.kernel))
 
+        return moments_in_blocks(moments, X, self._row_size(sites))
+
+    def _near(self, sites: Cache, X: tf.Tensor, neighbors: tf.Tensor) -> MeanAndVariance:
+        """Mean and variance of f at each row from the sites of its neighbors ``[n, H]``."""
+        K, k, diagonal = self._prior.local(X, neighbors)
+        return _moments(k, diagonal, *_solve(K, neighbors, sites))
+
+    def _row_size(self, sites: Cache) -> int:
+        """Entries for each row in the largest tensor of a prediction."""
         H, P = self.X_data.num_neighbors, sites[0].shape[1]
-        size = max(H**2 * P, self._prior.row_size(H))
-        return moments_in_blocks(moments, X, size)
+        return max(H**2 * P, self._prior.row_size(H))
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""

@@ -14,6 +14,8 @@ _BLOCK = 2**22
 # Neighbors; twice as many where these gain so many nats of a left-out row, as predictions then
 # take four times as long; not for long tables, of which as many rows are predicted.
 _FEW, _MIN_GAIN, _MAX_ROWS = 128, 0.01, 50_000
+# Most rows to leave out for variances that depend on the input; fewer of more than 128 neighbors.
+_LEFT_OUT = 8000
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,26 @@ class GPnn(Recipe):
         return evaluate_once(model)
 
     def finish(self, model: Any) -> Any:
-        """The model, with more neighbors where left-out rows are predicted clearly better."""
+        """
+        The model, with more neighbors, and with variances that depend on the input, where left-out
+        rows are predicted clearly better.
+        """
+        self._add_neighbors(model)
+        if self.can_calibrate:
+            most = max(1, _LEFT_OUT * _FEW**2 // model.neighbors.num_neighbors**2)
+            model.fit_local_variance(num_rows=min(_LEFT_OUT, most))
+        return model
+
+    def _add_neighbors(self, model: Any) -> None:
+        """Take more neighbors where left-out rows are predicted clearly better."""
         neighbors, num_rows = model.neighbors, len(model.data[0])
         few, more = neighbors.num_neighbors, min(2 * _FEW, len(neighbors.Z))
         if self.num_neighbors is not None or more <= few or num_rows > _MAX_ROWS:
-            return model
+            return
         before = model.leave_one_out_log_density() / num_rows
         neighbors.num_neighbors = more
         if model.leave_one_out_log_density() / num_rows < before + _MIN_GAIN:
             neighbors.num_neighbors = few
-        return model
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         """Data, and eight times the covariances of a block of rows."""

@@ -1,0 +1,255 @@
+"""
+Factors of the predictive variance of GPnn that depend on the input, from left-out residuals nearby.
+
+Training rows are left out one by one. With u_j the error of row j in predicted standard deviations,
+the variances of f and of the noise at x are multiplied by
+
+    level ((a + sum_j |u_j| / q) / (a + c))^2,
+
+the sum over the c of these rows among the k nearest neighbors of x, which a prediction has found
+anyhow; q is the mean of |u| and level the mean of u^2 over all left-out rows. With a pseudo-rows, k
+and a are the ones with the largest Gaussian log likelihood of the left-out rows, each by factors
+from the others. Absolute values, not squares: on keggdirected, whose residuals have heavy tails,
+calibrated test rows gained 0.35 nats by these and 0.17 by squares, and as much on other tables.
+
+Ours; the authors of GPnn multiply all variances by one factor from held-out rows.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+
+from gpflow_sparse.inference.calibration import density_of_observations
+from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.numerics.tracing import compiled
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, split_rows
+from gpflow_sparse.posteriors.pathwise import in_blocks
+from gpflow_sparse.validation.public_methods import public_method
+
+# Candidates of k, as parts of H, and of a.
+_PARTS, _STRENGTHS = (8, 4, 2, 1), (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
+# Least gain of a left-out row that counts, in nats; less than twice its standard error does not.
+_MIN_GAIN = 0.01
+# Entries of the covariances [n, H, H] in a block of left-out rows.
+_BLOCK_ENTRIES = 2**22
+
+
+class LocalVariance(tf.Module):
+    """Sums of absolute left-out residuals at each distinct training row. Not to be changed."""
+
+    def __init__(
+        self,
+        sums: tf.Tensor,
+        counts: tf.Tensor,
+        *,
+        num_nearest: int,
+        strength: float,
+        level: float,
+        gain: float,
+        error: float,
+    ) -> None:
+        """
+        :param sums: of ``|u_j| / q`` at each of the M distinct rows, ``[M]``.
+        :param counts: numbers of left-out rows there, or sums of their weights, ``[M]``.
+        :param num_nearest: k; 0 for the level alone.
+        :param strength: a.
+        :param level: mean of ``u^2``.
+        :param gain: mean gain of the log density of a left-out row beside a factor of 1.
+        :param error: standard error of the gain.
+        """
+        super().__init__()
+        self.sums, self.counts = sums, counts
+        self.num_nearest, self.strength, self.level = (
+            int(num_nearest),
+            float(strength),
+            float(level),
+        )
+        self.gain, self.error = float(gain), float(error)
+
+    def __repr__(self) -> str:
+        return (
+            f"LocalVariance(num_nearest={self.num_nearest}, strength={self.strength:g}, "
+            f"level={self.level:.4g}, gain={self.gain:.4g})"
+        )
+
+    def factors(self, neighbors: tf.Tensor) -> tf.Tensor:
+        """
+        Factors of variances ``[n, 1]``.
+
+        :param neighbors: rows of Z near each row, nearest first, int32 ``[n, H]``.
+        """
+        near = neighbors[:, : self.num_nearest]
+        sums, counts = (
+            tf.reduce_sum(tf.gather(part, near), axis=1, keepdims=True)
+            for part in (self.sums, self.counts)
+        )
+        return self.level * tf.square((self.strength + sums) / (self.strength + counts))
+
+    def validate_values(self, num_places: int, dtype: tf.DType) -> None:
+        """:raises ValueError: for values, as a file may hold, that are no such sums."""
+        parts = self.sums, self.counts
+        numbers = self.strength, self.level
+        sound = all(tf.is_tensor(part) and part.dtype == dtype for part in parts)
+        sound = sound and all(tuple(part.shape) == (num_places,) for part in parts)
+        sound = sound and all(bool(tf.reduce_all(part >= 0.0)) for part in parts)
+        sound = sound and all(0.0 < number < math.inf for number in numbers)
+        if not sound or type(self.num_nearest) is not int or self.num_nearest < 0:
+            raise ValueError(
+                f"local_variance must hold sums and counts of the {num_places} distinct rows, as "
+                "fit_local_variance returns it, got others; call that again."
+            )
+
+
+def left_out_residuals(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Errors of left-out rows in predicted standard deviations ``[n, P]``, and rows of Z near them
+    ``[n, .]``, nearest first, their own among them where inputs repeat.
+
+    :param model: a :class:`~gpflow_sparse.models.NearestNeighborGP`.
+    """
+    around = model.others(rows)
+    errors = model.prior_errors()
+
+    @compiled
+    def standardized(rows: tf.Tensor, around: tf.Tensor) -> tf.Tensor:
+        mean, var = model.left_out_moments(rows, around, errors)
+        noise = tf.cast(model.likelihood.variance_at(model.data[0][:1]), var.dtype)
+        return (tf.gather(errors, rows) - mean) / tf.sqrt(var[:, None] + noise)
+
+    standardized = standardized.get_concrete_function(
+        tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, around.shape[1]], tf.int32)
+    )
+    size = max(1, _BLOCK_ENTRIES // int(around.shape[1]) ** 2)
+    parts = [
+        standardized(tf.constant(rows[i : i + size], tf.int32), around[i : i + size])
+        for i in range(0, len(rows), size)
+    ]
+    return np.concatenate(parts).astype(np.float64), np.asarray(around)
+
+
+def best_local_variance(model: Any, rows: np.ndarray) -> LocalVariance | None:
+    """
+    The factors with the largest likelihood of left-out rows; the level alone where these gain
+    little by factors that depend on the input, and None where they gain little by the level too.
+
+    :param model: a :class:`~gpflow_sparse.models.NearestNeighborGP`.
+    :param rows: numbers of the rows, from which the factors are.
+    """
+    residuals, around = left_out_residuals(model, rows)
+    places = rows if model.groups is None else model.groups[1].numpy()[rows]
+    weights = np.ones(len(rows))
+    if model.row_weights is not None:
+        weights = model.row_weights.numpy()[rows].astype(np.float64)
+    sizes, squares = np.abs(residuals).mean(axis=1), np.square(residuals).mean(axis=1)
+    level = float(np.average(squares, weights=weights))
+    sizes = sizes / np.average(sizes, weights=weights)
+    count = len(model.neighbors.Z)
+    totals = [np.bincount(places, w, minlength=count) for w in (weights * sizes, weights)]
+
+    def gains(num_nearest: int, strength: float) -> np.ndarray:
+        """
+        Of the log density of each row beside the level alone, by factors without this row, or
+        without one of its copies.
+        """
+        near = around[:, :num_nearest]
+        own = np.any(near == places[:, None], axis=1) * np.minimum(weights, 1.0)
+        sums, counts = (total[near].sum(axis=1) for total in totals)
+        factors = np.square((strength + sums - own * sizes) / (strength + counts - own))
+        each = squares / level * (1.0 - 1.0 / factors) - np.log(factors)
+        return 0.5 * residuals.shape[1] * each  # type: ignore[no-any-return]
+
+    H = model.neighbors.num_neighbors
+    candidates = [(max(1, H // part), a) for part in _PARTS for a in _STRENGTHS]
+    found = max(candidates, key=lambda pair: np.average(gains(*pair), weights=weights))
+    if not _is_clear(*_mean_and_error(gains(*found), weights)):
+        found = 0, 1.0
+    of_level = 0.5 * residuals.shape[1] * (squares - squares / level - np.log(level))
+    gain, error = _mean_and_error(of_level + gains(*found), weights)
+    if not _is_clear(gain, error):
+        return None
+    sums, counts = (tf.constant(total, model.dtype) for total in totals)
+    k, a = found
+    return LocalVariance(
+        sums, counts, num_nearest=k, strength=a, level=level, gain=gain, error=error
+    )
+
+
+def _mean_and_error(gains: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Weighted mean of the gains of rows, and its standard error."""
+    mean = np.average(gains, weights=weights)
+    variance = np.average(np.square(gains - mean), weights=weights)
+    return float(mean), float((variance / weights.sum()) ** 0.5)
+
+
+def _is_clear(gain: float, error: float) -> bool:
+    return gain > max(_MIN_GAIN, 2.0 * error)
+
+
+class LocallyScaledPosterior(SitePosterior):
+    """
+    The posterior of sites with a :class:`LocalVariance`: variances of f, and of the noise of
+    observations, are multiplied by its factors, joint covariances by their roots at both rows.
+
+    Functions drawn do not have them.
+    """
+
+    def __init__(self, *arguments: Any, local_variance: LocalVariance, **options: Any) -> None:
+        self.local_variance = local_variance
+        super().__init__(*arguments, **options)
+
+    def noise_factors(self, X: tf.Tensor) -> tf.Tensor:
+        """Factors of the variance of noise ``[..., N, 1]``, calibration excluded."""
+        rows = tf.reshape(X, [-1, X.shape[-1]])
+        found = self.local_variance.factors(self.X_data.neighbors(rows, self.kernel))
+        return split_rows(found, tf.shape(X)[:-1])
+
+    @public_method("the prediction", prediction=True)
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
+        """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
+        return self._observations(Xnew, likelihood)
+
+    @public_method("the log density", prediction=True)
+    def predict_log_density(
+        self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
+    ) -> tf.Tensor:
+        """Log density of new observations, one per row; from the cache if there is one."""
+        X, Y = data
+        return density_of_observations(self.calibration, self._observations(X, likelihood), Y)
+
+    def _observations(self, X: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
+        """Mean and variance of observations at ``X [..., N, D]``, by one search of neighbors."""
+        rows = tf.reshape(X, [-1, X.shape[-1]])
+        mean, var, factors = self._with_factors(self.cache, rows)
+        noise = factors * tf.cast(likelihood.variance_at(rows), var.dtype)
+        if self.calibration is not None:
+            var, noise = self.calibration.function * var, self.calibration.noise * noise
+        moments = self._add_mean_function(rows, mean), var + noise
+        mean, var = (split_rows(part, tf.shape(X)[:-1]) for part in moments)
+        return mean, var
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        mean, var, _ = self._with_factors(cache, X)
+        return mean, var
+
+    def _with_factors(
+        self, cache: Cache | None, X: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Mean and variance of f, and factors that the variance has, ``[n, P]`` each."""
+        sites = self._current_q() if cache is None else cache
+
+        def moments(X: tf.Tensor) -> tf.Tensor:
+            neighbors = self.X_data.neighbors(X, self.kernel)
+            mean, var = self._near(sites, X, neighbors)
+            factors = self.local_variance.factors(neighbors)
+            return tf.stack([mean, factors * var, factors + tf.zeros_like(var)])
+
+        mean, var, factors = tf.unstack(in_blocks(moments, X, self._row_size(sites)))
+        return mean, var, factors
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        mean, cov = super()._joint(cache, X)  # [..., N, P] and [..., P, N, N]
+        roots = tf.sqrt(self.noise_factors(X))[..., None, :, :]  # [..., 1, N, 1]
+        return mean, roots * cov * tf.linalg.matrix_transpose(roots)

@@ -1,0 +1,164 @@
+"""GPnn with variances that depend on the input, against naive loops and made data."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.estimators import SparseGPRegressor
+from gpflow_sparse.models import NearestNeighborGP
+from gpflow_sparse.models.nearest_neighbor import local_variance
+from gpflow_sparse.recipes.calibration import describe_calibration, summary
+from tests.models.test_nearest_neighbor import (
+    NEW,
+    NOISE,
+    SCALES,
+    VARIANCE,
+    build,
+    k,
+    repeated_rows,
+    rows,
+)
+from tests.oracles import gpnn as oracle
+
+H = 9  # of which one, two, four or all nine give factors
+PAIRS = [(n, a) for n in (1, 2, 4, 9) for a in (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)]
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Factors are kept whatever rows gain from them."""
+    monkeypatch.setattr(local_variance, "_is_clear", lambda gain, error: True)
+
+
+def made_rows(num_rows, seed, ratio):
+    """Noise with a standard deviation of 0.1 on one side, and ``ratio`` times that on the other."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, size=(num_rows, 2))
+    deviation = np.where(X[:, :1] > 0.0, 0.1 * ratio, 0.1)
+    return X, np.sin(2.0 * X[:, :1]) + deviation * rng.normal(size=(num_rows, 1))
+
+
+def made_model(data, noise_variance):
+    kernel = gpflow.kernels.Matern52(lengthscales=[1.0, 4.0])
+    return NearestNeighborGP(data, kernel, num_neighbors=32, noise_variance=noise_variance)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_factors_are_those_of_naive_loops(always, repeats):
+    X, Y = repeated_rows()[0] if repeats else rows()
+    model = build((X, Y), H)
+    found = model.fit_local_variance()
+    residuals = oracle.left_out_residuals(k, X, Y, H, SCALES, NOISE, 1e-6 * VARIANCE)
+    gains = {p: oracle.local_gain(X, residuals, *p, SCALES, repeats) for p in PAIRS}
+    best = max(PAIRS, key=lambda pair: gains[pair][0])
+    assert (found.num_nearest, found.strength) == best
+    # repeated rows: the jitter is added to means, not to each of their outputs
+    tolerance = {"rtol": 1e-4 if repeats else 1e-8}
+    np.testing.assert_allclose(found.level, (residuals**2).mean(), **tolerance)
+    np.testing.assert_allclose((found.gain, found.error), gains[best], **tolerance)
+    factors = [oracle.local_factor(X, residuals, x, *best, SCALES) for x in NEW[0]]
+    plain = build((X, Y), H)
+    mean, var = (part.numpy() for part in plain.predict_f(NEW[0]))
+    factors = np.array(factors)[:, None]
+    for predict in (model.predict_f, model.posterior().predict_f):
+        np.testing.assert_allclose(predict(NEW[0])[0], mean, rtol=1e-12)
+        np.testing.assert_allclose(predict(NEW[0])[1], factors * var, **tolerance)
+    total = factors * (var + NOISE)
+    np.testing.assert_allclose(model.predict_y(NEW[0])[1], total, **tolerance)
+    batches = model.predict_y(NEW[0].reshape(3, 3, 2))[1]
+    np.testing.assert_allclose(batches, total.reshape(3, 3, 2), **tolerance)
+    density = -0.5 * (np.log(2.0 * np.pi * total) + (NEW[1] - mean) ** 2 / total)
+    np.testing.assert_allclose(model.predict_log_density(NEW), density.sum(axis=1), **tolerance)
+    cov = plain.predict_f(NEW[0], full_cov=True)[1].numpy()
+    expected = np.sqrt(factors * factors.T) * cov
+    np.testing.assert_allclose(model.predict_f(NEW[0], full_cov=True)[1], expected, **tolerance)
+
+
+def test_the_level_alone_is_one_factor():
+    model = made_model(made_rows(600, 0, 1.0), 0.05)
+    plain = model.predict_y(NEW[0])[1].numpy()
+    found = model.fit_local_variance()
+    assert found.num_nearest == 0
+    assert 0.2 < found.level < 0.4  # the noise variance is 0.01, and f has some
+    np.testing.assert_allclose(model.predict_y(NEW[0])[1], found.level * plain, rtol=1e-12)
+    assert "by the factor" in describe_calibration(model)
+
+
+def test_rows_of_weights_are_repeated_rows(always):
+    X, Y = rows()
+    counts = np.random.default_rng(3).integers(1, 4, len(X))
+    repeated = build((X.repeat(counts, 0), Y.repeat(counts, 0)), H)
+    weighted = build((X, Y), H, row_weights=counts)
+    first, second = (model.fit_local_variance() for model in (repeated, weighted))
+    for name in ("num_nearest", "strength", "level", "gain", "error"):
+        np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9)
+    for found, expected in zip(weighted.predict_y(NEW[0]), repeated.predict_y(NEW[0]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_noise_that_depends_on_the_input_is_found_and_calibrated():
+    new = made_rows(1000, 1, 5.0)
+    model = made_model(made_rows(1500, 0, 5.0), 0.13)
+    before = np.mean(model.predict_log_density(new))
+    found = model.fit_local_variance()
+    assert found.num_nearest > 0
+    after = np.mean(model.predict_log_density(new))
+    assert after > before + 0.3
+    assert abs(found.gain - (after - before)) < 0.1
+    f, total = (predict(new[0])[1].numpy() for predict in (model.predict_f, model.predict_y))
+    factors = model.posterior().noise_factors(tf.constant(new[0])).numpy()
+    calibration = gs.calibrate(model, made_rows(500, 2, 5.0))
+    np.testing.assert_allclose(total, f + factors * 0.13, rtol=1e-10)
+    expected = calibration.function * f + calibration.noise * factors * 0.13
+    np.testing.assert_allclose(model.predict_y(new[0])[1], expected, rtol=1e-10)
+    assert np.mean(model.predict_log_density(new)) > after - 0.01
+    deviations = np.sqrt(expected[np.abs(new[0][:, 0]) > 1.0])
+    right = new[0][np.abs(new[0][:, 0]) > 1.0][:, :1] > 0.0
+    assert 3.0 < deviations[right].mean() / deviations[~right].mean() < 6.0
+
+
+def test_equal_noise_everywhere_changes_little():
+    new = made_rows(1000, 1, 1.0)
+    for seed in (0, 3, 4):
+        model = made_model(made_rows(1500, seed, 1.0), 0.01)
+        before = np.mean(model.predict_log_density(new))
+        model.fit_local_variance()
+        assert abs(np.mean(model.predict_log_density(new)) - before) < 0.01
+
+
+def test_factors_are_saved_and_exported(tmp_path):
+    model = made_model(made_rows(500, 0, 5.0), 0.13)
+    assert model.fit_local_variance().num_nearest > 0
+    gs.calibrate(model, made_rows(200, 2, 5.0))
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    gs.export(model, tmp_path / "exported")
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    for found in (loaded.predict_y(NEW[0]), exported.predict_y(tf.constant(NEW[0]))):
+        for part, expected in zip(found, model.predict_y(NEW[0]), strict=True):
+            np.testing.assert_allclose(part, expected, rtol=1e-12)
+    loaded.local_variance.sums = loaded.local_variance.sums[:5]
+    with pytest.raises(ValueError, match="local_variance must hold"):
+        gs.save(loaded, tmp_path / "other")
+        gs.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_the_estimator_fits_factors_and_draws_with_them(calibrate):
+    X, Y = made_rows(1200, 0, 5.0)
+    options = {"kernel": "matern52", "metric": "columns", "calibrate": calibrate}
+    model = SparseGPRegressor("gpnn", method_options=options, random_state=0).fit(X, Y[:, 0])
+    found = model.model_.local_variance
+    if not calibrate:
+        assert found is None
+        assert summary(model.model_) == {}
+        return
+    assert summary(model.model_)["local_variance"]["num_nearest"] == found.num_nearest > 0
+    assert "nearest" in describe_calibration(model.model_)
+    new = np.array([[-2.0, 0.0], [2.0, 0.0]])
+    _, deviation = model.predict(new, return_std=True)
+    assert 3.0 < deviation[1] / deviation[0] < 7.0
+    draws = model.sample_y(new, 4000, random_state=0)
+    np.testing.assert_allclose(draws.std(axis=1), deviation, rtol=0.05)
