@@ -329,6 +329,14 @@ class Recipe:
     def after_files(self, model: "gpflow.models.GPModel", rows: "Shards") -> None:
         """Compute what needs all rows in files after the steps, also after Ctrl-C."""
 
+    def num_left_out(self, num_rows: int) -> int:
+        """
+        Training rows that :meth:`finish` predicts.
+
+        :param num_rows: all training rows.
+        """
+        return 0
+
     def finish(self, model: "gpflow.models.GPModel") -> "gpflow.models.GPModel":
         """The model to keep, from the trained one."""
         return model

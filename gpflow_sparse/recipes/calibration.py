@@ -96,7 +96,7 @@ def _describe_local_variance(model: gpflow.models.GPModel) -> str:
     if found.num_nearest:
         factors = f"by factors of the residuals of the nearest {found.num_nearest} rows"
     return (
-        f"Variances are multiplied {factors}, by which a left-out training row gains "
+        f"Variances are multiplied {factors}, by which a held-out training row gains "
         f"{found.gain:.3f} nats."
     )
 

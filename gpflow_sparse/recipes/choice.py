@@ -131,9 +131,10 @@ def choose(
 
 
 def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
-    """Time after the training for the calibration and for the scores of the test rows."""
-    _, held_out = split_rows(candidate.recipe, dataset)
+    """Time after the training for corrections of variances and for the scores of test rows."""
+    rest, held_out = split_rows(candidate.recipe, dataset)
     num_rows = len(dataset.test[0]) + (0 if held_out is None else len(held_out.train[0]))
+    num_rows += candidate.recipe.num_left_out(len(rest.train[0]))
     return candidate.row_seconds * num_rows
 
 

@@ -40,40 +40,48 @@ def leave_one_out(k, X, Y, rows, H, scales, noise, jitter):
     return total
 
 
-def left_out_residuals(k, X, Y, H, scales, noise, jitter):
-    """Errors in standard deviations [N, P] of each row given the others at the H nearest places."""
-    residuals = []
-    for i in range(len(X)):
-        others = np.delete(np.arange(len(X)), i)
-        places = np.unique(X[others], axis=0)
-        near = places[nearest(places, X[i], H, scales)]
-        around = [j for j in others if any((X[j] == place).all() for place in near)]
-        mean, var = moments(k, X, Y, X[i], around, noise + jitter)
-        residuals.append((Y[i] - mean) / np.sqrt(var + noise))
-    return np.array(residuals)
+def near_rows(X, x, H, scales):
+    """Numbers of the rows at the H places nearest to x."""
+    places = np.unique(X, axis=0)
+    near = places[nearest(places, x, H, scales)]
+    return [j for j in range(len(X)) if any((X[j] == place).all() for place in near)]
 
 
-def local_factor(X, residuals, x, num_nearest, strength, scales, left_out=None, own_counts=False):
-    """The factor at x from the residuals of rows at the nearest places, one row left out.
+def residual(k, data, x, y, H, scales, noise, jitter):
+    """The error [P] of a row in standard deviations of its prediction from rows (X, Y, weights)."""
+    X, Y, w = data
+    around = near_rows(X, x, H, scales)
+    mean, var = moments(k, X, Y, x, around, noise / w[around] + jitter)
+    return (y - mean) / np.sqrt(var + noise)
 
-    :param own_counts: whether the place of the left-out row is one of the nearest.
-    """
-    kept = [j for j in range(len(X)) if j != left_out]
-    places = np.unique(X if own_counts else X[kept], axis=0)
-    near = places[nearest(places, x, num_nearest, scales)]
+
+def left_out_residuals(k, data, H, scales, noise, jitter):
+    """Errors in standard deviations [N, P] of each row given the others, for weights up to 1."""
+    found = []
+    for i in range(len(data[0])):
+        others = [np.delete(part, i, axis=0) for part in data]
+        found.append(residual(k, others, data[0][i], data[1][i], H, scales, noise, jitter))
+    return np.array(found)
+
+
+def local_factor(X, residuals, w, x, num_nearest, strength, scales):
+    """The factor of the variance at x from the residuals of the rows at the nearest places."""
     sizes = np.abs(residuals).mean(1)
-    q, level = sizes.mean(), (residuals**2).mean()
-    total, count = 0.0, 0
-    for j in kept:
-        if any((X[j] == place).all() for place in near):
-            total, count = total + sizes[j] / q, count + 1
-    return level * ((strength + total) / (strength + count)) ** 2
+    q = np.average(sizes, weights=w)
+    total, count = strength, strength
+    for j in near_rows(X, x, num_nearest, scales):
+        total, count = total + w[j] * sizes[j] / q, count + w[j]
+    return np.average((residuals**2).mean(1), weights=w) * (total / count) ** 2
 
 
-def local_gain(X, residuals, num_nearest, strength, scales, own_counts):
-    """Mean gain of the log density of left-out rows by the factors, beside a factor of 1."""
+def local_gain(known, held, pair, scales):
+    """Mean gain of the log density of held-out rows by factors of others, and its standard error.
+
+    :param known: inputs, residuals and weights of the others; held: of the held-out rows.
+    """
     gains = []
-    for i, u in enumerate(residuals):
-        g = local_factor(X, residuals, X[i], num_nearest, strength, scales, i, own_counts)
+    for x, u in zip(*held[:2], strict=True):
+        g = local_factor(*known, x, *pair, scales)
         gains.append(0.5 * np.sum(u**2 - u**2 / g - np.log(g)))
-    return np.mean(gains), np.std(gains) / len(gains) ** 0.5
+    mean = np.average(gains, weights=held[2])
+    return mean, (np.average((gains - mean) ** 2, weights=held[2]) / held[2].sum()) ** 0.5

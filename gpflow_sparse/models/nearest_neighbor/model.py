@@ -148,10 +148,10 @@ class NearestNeighborGP(RegressionModel):
     def fit_local_variance(self, *, num_rows: int = 8000) -> LocalVariance | None:
         """
         Multiply the predictive variances of f and of observations by factors that depend on the
-        input, from the residuals of left-out rows near it, where left-out rows gain clearly from
+        input, from the residuals of left-out rows near it, where held-out rows gain clearly from
         it: more than 0.01 nats and twice the standard error of the mean. For noise that depends on
         the inputs, and functions that are rougher in some places. Else by one factor, the mean
-        square of these residuals, if left-out rows gain as clearly from it. See
+        square of these residuals, if held-out rows gain as clearly from it. See
         :mod:`gpflow_sparse.models.nearest_neighbor.local_variance`.
 
         Kept as ``local_variance`` and saved with the model. Predictions of f and of observations
@@ -159,14 +159,27 @@ class NearestNeighborGP(RegressionModel):
         before :func:`gpflow_sparse.calibrate`. Time O(n H^3) once; a prediction takes the time that
         it took.
 
-        :param num_rows: n, most rows to leave out, drawn at random.
-        :return: ``local_variance``; None where left-out rows gain from neither.
-        :raises ValueError: for data of a single row.
+        :param num_rows: n, most rows to leave out, drawn at random; a quarter of them are held out.
+        :return: ``local_variance``; None where held-out rows gain from neither, and for fewer than
+            8 rows.
         """
         most = checks.require_count(num_rows, "num_rows")
-        rows = objective_rows(int(self.data[0].shape[0]), most).numpy()
-        self.local_variance = best_local_variance(self, rows)
+        self.local_variance = best_local_variance(self, most)
         return self.local_variance
+
+    def of_rows(self, rows: Any) -> "NearestNeighborGP":
+        """A model of some of the rows, with the same components and the variances of the GP."""
+        X, Y = (tf.gather(part, rows) for part in self.data)
+        weights = None if self.row_weights is None else tf.gather(self.row_weights, rows)
+        made = NearestNeighborGP(
+            (X, Y),
+            self.kernel,
+            num_neighbors=self.neighbors.num_neighbors,
+            mean_function=self.mean_function,
+            row_weights=weights,
+        )
+        made.likelihood, made.jitter = self.likelihood, self.jitter
+        return made
 
     def _make_posterior(self, **options: Any) -> SitePosterior:
         parts = self.kernel, self.neighbors, self._sites
