@@ -343,10 +343,19 @@ class _Race:
         return Candidate(task, recipe, name=name, hyperparameters=start[:2], mean=mean)
 
     def _score(self, candidate: Candidate) -> None:
-        """Score a candidate on held-out rows, and compare it with the best."""
-        if self._early is not None and candidate is not self._early:
-            del self.attempts[self._early.name]
-            self.best = self._early = None
+        """
+        Score a candidate on held-out rows, and compare it with the best. One without steps is
+        scored as it would be kept; its first start, which has not been, again where it was better.
+        """
+        early = self._early
+        if early is not None and candidate is not early:
+            before, self._early, self.best = self.attempts.pop(early.name), None, None
+            self._score(candidate)
+            if before.nlpd < self.attempts[candidate.name].nlpd:
+                self._score(early)
+            return
+        if not candidate.recipe.is_trained and early is None:
+            candidate.model = candidate.recipe.finish(candidate.model)
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         (X, Y), weights = self.held_out.train, self.held_out.weights
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)

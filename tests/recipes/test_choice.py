@@ -13,6 +13,7 @@ from gpflow_sparse.recipes import choice
 from gpflow_sparse.recipes.baselines import score_baseline
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.rows import num_distinct
 from gpflow_sparse.recipes.task import Task, candidates
 
@@ -115,18 +116,24 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
     assert choice.train(task, found, seconds=0.0) is found.start
 
 
-def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
-    lines, scores = [], iter([(0.0, 0.5), *[(1.0, 0.6)] * 9])  # of GPnn twice, and of others
+@pytest.mark.parametrize("again", [0.5, 1.5])
+def test_a_first_start_is_kept_where_it_is_better_when_finished_too(again, monkeypatch):
+    """The first start is scored as built, then as it would be kept, if the best is not better."""
+    lines, finished = [], []
+    scores = iter([(0.0, 0.5), (1.0, 0.6), (again, 0.5), *[(2.0, 0.7)] * 9])  # others at the end
     monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
     monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
+    monkeypatch.setattr(GPnn, "finish", lambda self, model: finished.append(model) or model)
     data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
     found = choice.choose(Task(data), seconds=30.0, report=lines.append)
-    first, final = [line for line in lines if line.startswith("gpnn")][:2]
+    first, best, last = [line for line in lines if line.startswith("gpnn")][:3]
     assert first.startswith("gpnn from the first start: held-out NLPD 0.000")
-    assert final.startswith("gpnn: held-out NLPD 1.000")
+    assert best.startswith("gpnn: held-out NLPD 1.000")
+    assert last.startswith(f"gpnn: held-out NLPD {again}")
     (attempt,) = (a for a in found.attempts if a.method == "gpnn")
-    assert attempt.nlpd == 1.0
+    assert attempt.nlpd == min(1.0, again)
+    assert found.start is finished[1 if again < 1.0 else 0]
 
 
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
