@@ -389,10 +389,9 @@ class StudentT(likelihoods.StudentT):
     GPflow's Student's t noise, with expectations that are accurate for any variance of ``f``.
 
     GPflow integrates by 20 Gauss-Hermite nodes, too few for noise that is narrow compared with the
-    standard deviation of ``f``: ``docs/sharp-bits.md`` has errors of the log density up to .9 at a
-    scale of .3 and 8.8 at .03, where f has a variance of 4. Here expectations are mixtures over
-    scales (``gpflow_sparse.inference.gaussian_averages``), with errors below 1e-8 and finite
-    gradients, also at variance 0. They take 121 nodes for each entry of ``Y``.
+    standard deviation of ``f``. Here expectations are mixtures over scales
+    (``gpflow_sparse.inference.gaussian_averages``), with errors below 1e-8 and finite gradients,
+    also at variance 0. They take 121 nodes for each entry of ``Y``.
 
     :param scale: as in GPflow: a positive number, or a function of X.
     :param df: degrees of freedom, a positive number; the variance of the noise is infinite up to 2.

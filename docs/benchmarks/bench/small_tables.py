@@ -213,14 +213,13 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "Written by `python docs/benchmarks/run.py small-tables`; not edited by hand.",
         "",
         f"{len(complete)} published splits of {len({k[0] for k in complete})} regression sets of "
-        "21 to 960 training rows. Scores are those of standardized outputs, averaged over splits; "
-        "*pooled* over all test rows. *auto* is the automatic choice with a minute, a mixture of "
-        "exact GPs; *exact* is what it was before, one exact GP. *scikit-learn GP* has a Matern "
-        "5/2 kernel by maximum likelihood. Trees have the variance of their cross-validated "
-        "residuals; LightGBM and CatBoost, where they are rows, stop early on a tenth of the rows. "
-        "Ranks are of NLPD, "
-        "over the means of the sets. Seconds are CPU seconds of fit and scores on one core. A "
-        "difference is followed by its standard error over splits.",
+        "21 to 960 training rows; scores of standardized outputs, averaged over splits, *pooled* "
+        "over all test rows. *auto* is the automatic choice with a minute, a mixture of exact GPs; "
+        "*exact* is one exact GP. *scikit-learn GP* has a Matern 5/2 kernel by maximum likelihood. "
+        "Trees have the variance of cross-validated residuals; LightGBM (and CatBoost, if it is a "
+        "row) stops early on a tenth of the rows. Ranks are of the mean NLPD of each set. Seconds "
+        "are CPU seconds of fit and scores on one core; after ± stands the standard error over "
+        "splits.",
         "",
         "| row | mean rank | NLPD | pooled NLPD | NLPD - exact | better in | RMSE | RMSE - exact | "
         "CRPS | coverage of 95 % | seconds |",

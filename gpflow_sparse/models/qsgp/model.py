@@ -67,7 +67,7 @@ class QSGP(VariationalModel):
 
     A mean-field q over many random features has almost the prior's variance, which biases learned
     hyperparameters: where they are learned, or variances matter, take
-    :class:`~gpflow_sparse.bases.Hybrid` (``docs/sharp-bits.md`` has the figures).
+    :class:`~gpflow_sparse.bases.Hybrid` (``docs/methods/qsgp.md``).
     """
 
     default_optimizer = "adagrad"

@@ -62,7 +62,7 @@ class SWSGP(VariationalModel):
       small with "paper" and "chain" takes longer.
     - "paper": as in eq. (11). The paper says that this is a lower bound; it is not
       (``docs/errata.md``, W1). Trained noise is too small and variances of f far too small
-      (``docs/sharp-bits.md``); its means were a little better on most data sets tried
+      (``docs/methods/swsgp.md``); its means were a little better on most data sets tried
       (``docs/benchmarks/swsgp.md``).
     - "chain": t_j are terms whose sum over all j is ``KL[q(u) || prod_j p(u_j | its H nearest
       predecessors)]``: a lower bound on the evidence of the model with that prior. It about doubles

@@ -34,7 +34,7 @@ class SitePosterior(SparsePosterior):
     so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
 
     Do not learn hyperparameters on an objective of these: the local distributions of different rows
-    share no q(u), and lengthscales may diverge (``docs/sharp-bits.md``).
+    share no q(u), and lengthscales may diverge (``docs/methods/swsgp.md``).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The page of a paper, in Markdown: heading, machine, tables, what was not run, what failed."""
+"""The page of a paper, in Markdown: heading, tables, details, what was not run, what failed."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +29,10 @@ def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> 
     done = [record for record in records if record["status"] == "done"]
     sections = [
         *_heading(run),
-        f"Our results were computed on {_machine(done)}" if done else "",
         *LAYOUTS[run.paper.layout](run, records),
+        "## How it was run",
+        *_paragraphs(run.paper.notes),
+        f"Our results were computed on {_machine(done)}" if done else "",
         *_left(run, records, expected),
         *_failures(records),
     ]
@@ -45,9 +47,14 @@ def _heading(run: PaperRun) -> list[str]:
     command += f" --steps {run.steps}" if run.steps else ""
     command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
     command = paper.command.format(size=run.size) or command
-    by = f"Written by `{command}`; not edited by hand. {paper.citation}."
-    paragraphs = re.split(r"\n\s*\n", f"{paper.protocol}\n\n{paper.notes}".strip())
-    return [f"# {paper.title}", by, *(" ".join(text.split()) for text in paragraphs)]
+    by = f"Written by `{command}`; not edited by hand. {paper.citation}. "
+    by += "The rows are described [at the end](#how-it-was-run)."
+    return [f"# {paper.title}", by, *_paragraphs(paper.protocol)]
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Parts of a text between empty lines, each as one line."""
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
 
 
 def _machine(records: Sequence[Record]) -> str:

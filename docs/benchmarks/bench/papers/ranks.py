@@ -67,4 +67,4 @@ def draw_ranks(axis: Any, titles: list[str], ranks: Ranks, label: str) -> None:
     axis.set_yticks(places, [titles[i] for i in order], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlim(0.8, max(len(order), end) + 0.2)
-    axis.set_xlabel(f"mean rank by {label}, {ranks.num_sets} sets", fontsize=9)
+    axis.set_xlabel(f"mean rank by {label}\n{ranks.num_sets} sets", fontsize=9)
