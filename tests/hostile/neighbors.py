@@ -238,6 +238,11 @@ ARGUMENTS = {
         lambda **o: NEAREST.training_loss_closure(**o)(),
         flag="compile",
     ),
+    **takes(
+        "NearestNeighborGP.fit_local_variance",
+        lambda **o: nearest().fit_local_variance(**o),
+        many="num_rows",
+    ),
     **takes("NearestNeighborGP.posterior", NEAREST.posterior, none="precompute_cache"),
 }
 

@@ -122,7 +122,7 @@ def best_local_variance(model: Any, num_rows: int) -> LocalVariance | None:
     drawn = np.random.default_rng(0).permutation(len(X))[: max(_MIN_ROWS, num_rows)]
     held, others = np.split(drawn, [len(drawn) // _HELD_PART])
     kept = np.setdiff1d(np.arange(len(X)), held)
-    rest, rows = model.of_rows(kept), np.searchsorted(kept, others)
+    rest, rows = model.of_rows(kept), np.asarray(np.searchsorted(kept, others))
     new = tf.gather(X, held), tf.gather(Y, held)
     residuals = left_out_residuals(rest, rows), held_out_residuals(rest, new)
     weights = _weights(model, others), _weights(model, held)
