@@ -36,7 +36,7 @@ from gpflow_sparse.runs.terminal import (
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="gpflow-sparse")
 def main() -> None:
-    """Gaussian processes that outgrow SVGP: train, predict, evaluate."""
+    """Gaussian processes beyond the limits of SVGP: train, predict, evaluate."""
 
 
 _model = click.option(

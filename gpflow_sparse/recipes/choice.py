@@ -65,7 +65,14 @@ class Choice(NamedTuple):
     end: float = math.inf
     """Value of ``time.perf_counter`` after which no training step begins."""
     interrupted: bool = False
-    """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
+    """Whether Ctrl-C ended it; ``start`` is then the best model so far."""
+    out_of_time: bool = False
+    """Whether no time is left to train it on all rows; ``start`` is then the model."""
+
+    @property
+    def is_model(self) -> bool:
+        """Whether ``start`` is the model to keep."""
+        return (self.interrupted or self.out_of_time) and self.start is not None
 
 
 def choose(
@@ -105,9 +112,14 @@ def choose(
         if race.best is None:
             raise
         interrupted = True
+    return _for_all_rows(task, race, seconds, interrupted)
+
+
+def _for_all_rows(task: Task, race: "_Race", seconds: float | None, interrupted: bool) -> Choice:
+    """The choice after a race: the winner, and how it is trained on all rows in the time left."""
     best = race.best
     assert best is not None  # run has scored at least one
-    interrupted = interrupted or race.seconds_left < best.build_seconds
+    out_of_time = not interrupted and race.seconds_left < best.build_seconds
     num_steps, attempt = best.recipe.num_iterations, race.attempts[best.name]
     start: GPModel | None = best.model
     left = race.seconds_left - _scoring_seconds(best, task.dataset)
@@ -115,7 +127,10 @@ def choose(
         num_steps = best.num_steps_within(left)
     reason = _reason(best.name, race.attempts)
     anew = attempt.num_steps < best.num_steps or best.recipe.holds_out
-    if anew and num_steps >= attempt.num_steps and not interrupted:
+    ended = interrupted or out_of_time
+    if out_of_time:
+        reason += " No time is left to train it on all rows."
+    if anew and num_steps >= attempt.num_steps and not ended:
         num_steps, start = attempt.num_steps, None
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
     recipe = best.recipe.with_steps(num_steps)
@@ -123,11 +138,12 @@ def choose(
         # few more steps at the full rate would move away from the trained start
         part = min(1.0, num_steps / max(1, best.num_steps))
         recipe = best.recipe.with_steps(num_steps, part * getattr(best.recipe, "learning_rate", 0))
-    if seconds is not None and not interrupted:
+    if seconds is not None and not ended:
         grown, words = recipe.more_rows(task.num_rows, left, race.start_seconds)
         recipe, start, reason = grown, None if words else start, reason + words
     attempts = tuple(race.attempts.values())
-    return Choice(recipe, reason, attempts, start, time.perf_counter() + left, interrupted)
+    end = time.perf_counter() + left
+    return Choice(recipe, reason, attempts, start, end, interrupted, out_of_time)
 
 
 def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
@@ -180,7 +196,8 @@ def train(
     :param seconds: time after which no step begins; None for the number of steps of the choice.
     """
     rest, held_out = split_rows(choice.recipe, task.dataset)
-    if choice.interrupted and choice.start is not None:
+    if choice.is_model:
+        assert choice.start is not None
         calibrate(choice.start, held_out, choice.recipe, report)
         return choice.start
     end = choice.end if seconds is None else min(choice.end, time.perf_counter() + seconds)
@@ -344,18 +361,15 @@ class _Race:
 
     def _score(self, candidate: Candidate) -> None:
         """
-        Score a candidate on held-out rows, and compare it with the best. One without steps is
-        scored as it would be kept; its first start, which has not been, again where it was better.
+        Score a candidate on held-out rows, and compare it with the best; one without steps as it
+        would be kept, but for an early score.
         """
-        early = self._early
-        if early is not None and candidate is not early:
-            before, self._early, self.best = self.attempts.pop(early.name), None, None
-            self._score(candidate)
-            if before.nlpd < self.attempts[candidate.name].nlpd:
-                self._score(early)
-            return
-        if not candidate.recipe.is_trained and early is None:
-            candidate.model = candidate.recipe.finish(candidate.model)
+        if candidate is not self._early:
+            if self._early is not None:
+                del self.attempts[self._early.name]
+                self.best = self._early = None
+            if not candidate.recipe.is_trained:
+                candidate.model = candidate.recipe.finish(candidate.model)
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         (X, Y), weights = self.held_out.train, self.held_out.weights
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)

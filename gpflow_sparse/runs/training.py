@@ -203,7 +203,7 @@ def train(
     """
     Build, train and score one model.
 
-    :param choice: its method; the model to score if the choice was interrupted.
+    :param choice: its method, or the model to score.
     :param dataset: standardized.
     :param folder: folder of the run; checkpoints go into it until the run is complete.
     :param resume: continue from the checkpoints in the folder.
@@ -212,11 +212,13 @@ def train(
     """
     recipe, elbo, seconds, interruption = choice.recipe, math.nan, math.nan, None
     rest, held_out = calibration.split_rows(recipe, dataset)
-    if choice.interrupted and choice.start is not None:
+    if choice.is_model:
+        assert choice.start is not None
         model = attach_units(choice.start, dataset)
-        interruption = TrainingInterrupted(
-            f"stopped during the choice of a method: {recipe.full_title} is the best so far"
-        )
+        if choice.interrupted:
+            interruption = TrainingInterrupted(
+                f"stopped during the choice of a method: {recipe.full_title} is the best so far"
+            )
     else:
         model = _started(choice, rest)
         try:

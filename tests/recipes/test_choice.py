@@ -113,27 +113,26 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
     assert [attempt.method for attempt in found.attempts] == [
         *("constant", "linear", "dirichlet_gpnn")
     ]
+    assert (found.interrupted, found.out_of_time) == (False, True)
+    assert found.reason.endswith("No time is left to train it on all rows.")
     assert choice.train(task, found, seconds=0.0) is found.start
 
 
-@pytest.mark.parametrize("again", [0.5, 1.5])
-def test_a_first_start_is_kept_where_it_is_better_when_finished_too(again, monkeypatch):
-    """The first start is scored as built, then as it would be kept, if the best is not better."""
-    lines, finished = [], []
-    scores = iter([(0.0, 0.5), (1.0, 0.6), (again, 0.5), *[(2.0, 0.7)] * 9])  # others at the end
+def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
+    lines, scores = [], iter([(0.0, 0.5), *[(1.0, 0.6)] * 9])  # of GPnn twice, and of others
+    finished = []
     monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
     monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
     monkeypatch.setattr(GPnn, "finish", lambda self, model: finished.append(model) or model)
     data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
     found = choice.choose(Task(data), seconds=30.0, report=lines.append)
-    first, best, last = [line for line in lines if line.startswith("gpnn")][:3]
+    first, final = [line for line in lines if line.startswith("gpnn")][:2]
     assert first.startswith("gpnn from the first start: held-out NLPD 0.000")
-    assert best.startswith("gpnn: held-out NLPD 1.000")
-    assert last.startswith(f"gpnn: held-out NLPD {again}")
+    assert final.startswith("gpnn: held-out NLPD 1.000")
     (attempt,) = (a for a in found.attempts if a.method == "gpnn")
-    assert attempt.nlpd == min(1.0, again)
-    assert found.start is finished[1 if again < 1.0 else 0]
+    assert attempt.nlpd == 1.0
+    assert found.start in finished  # scored as it would be kept
 
 
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
