@@ -116,7 +116,7 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
     method = present_name(method, options)
     defaults = {field.name: field.default for field in dataclasses.fields(kind_of(method))}
     known = read_options(method, options)
-    if method == AUTO and "num_inducing" in options and "num_basis" in options:  # all were stored
+    if method == AUTO and {"num_inducing", "num_basis", "covariance"} <= options.keys():  # all
         shape = options.get("image_shape")
         known |= {} if shape is None else {"image_shape": shape}
     elif method == AUTO:

@@ -169,6 +169,8 @@ def test_records_of_older_versions_hold_options_of_all_methods():
     assert stored_recipe("swsgp", older).covariance == "diag"
     assert stored_recipe("solvegp", older).kernel == "matern32"
     assert stored_recipe("auto", older).options == {}
+    given = {"num_inducing": 30, "num_basis": 20}  # by the user of this version
+    assert stored_recipe("auto", given).options == given
     near = stored_recipe("solvegp", {**older, "num_neighbors": 4})
     assert (near.name, near.num_neighbors, near.seed) == ("residual_neighbors", 4, 2)
 
