@@ -155,3 +155,12 @@ def test_the_estimator_fits_factors_and_draws_with_them(calibrate):
     assert 3.0 < deviation[1] / deviation[0] < 7.0
     draws = model.sample_y(new, 4000, random_state=0)
     np.testing.assert_allclose(draws.std(axis=1), deviation, rtol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["few rows", "equal outputs", "equal inputs"])
+def test_rows_that_say_nothing_leave_the_variances_as_they_are(kind):
+    X, Y = rows(7 if kind == "few rows" else 30)
+    X, Y = X * (kind != "equal inputs"), Y * (kind == "few rows")
+    model = build((X, Y))
+    assert model.fit_local_variance() is None
+    assert np.all(np.isfinite(model.predict_y(NEW[0])[1]))

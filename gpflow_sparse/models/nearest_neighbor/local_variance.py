@@ -125,6 +125,8 @@ def best_local_variance(model: Any, num_rows: int) -> LocalVariance | None:
     rest, rows = model.of_rows(kept), np.asarray(np.searchsorted(kept, others))
     new = tf.gather(X, held), tf.gather(Y, held)
     residuals = left_out_residuals(rest, rows), held_out_residuals(rest, new)
+    if not all(np.any(part) for part in residuals):  # outputs without noise, all predicted
+        return None
     weights = _weights(model, others), _weights(model, held)
     found, gain, error = _best_pair(rest, rows, residuals, weights, new[0])
     if not _is_clear(gain, error):

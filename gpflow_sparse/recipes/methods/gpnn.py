@@ -86,7 +86,7 @@ class GPnn(Recipe):
         """
         self._add_neighbors(model)
         if self.can_calibrate:
-            most = max(1, _LEFT_OUT * _FEW**2 // model.neighbors.num_neighbors**2)
+            most = max(1, _LEFT_OUT * _FEW // model.neighbors.num_neighbors)
             model.fit_local_variance(num_rows=min(_LEFT_OUT, most))
         return model
 
