@@ -30,7 +30,7 @@ from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
-from gpflow_sparse.numerics.threads import one_thread
+from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
@@ -389,7 +389,7 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
         else:
             start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
             given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
-            with one_thread():
+            with threads_for(model.data.X.shape[-2]):
                 found = minimize(density.loss, start, options=options, **given)
             gpflow.optimizers.Scipy.assign_tensors(
                 variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
