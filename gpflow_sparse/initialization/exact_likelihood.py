@@ -5,11 +5,13 @@ A fit to some hundred rows evaluates it some forty times, for 1 to 10 ms each; t
 of TensorFlow once takes half a second, and each of its evaluations two to three times as long.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.kernels import Kernel
 from scipy.special import expit
@@ -18,6 +20,7 @@ from gpflow_sparse.covariances.stationary import unmapped
 from gpflow_sparse.inference.exact_gp import PROFILES, ExactGP, Values
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.initialization.repeated_rows import Rows
+from gpflow_sparse.numerics.threads import threads_for
 
 Array = np.ndarray
 
@@ -33,8 +36,8 @@ class ExactLikelihood:
     """
 
     def __init__(self, kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter) -> None:
-        self._kernel, X = unmapped(kernel, rows.X)
-        X = self._kernel.slice(X, None)[0]
+        base, X = unmapped(kernel, rows.X)
+        X = base.slice(X, None)[0]
         one = X.shape.rank == 2
 
         def sets(part: Any) -> Array:
@@ -43,14 +46,17 @@ class ExactLikelihood:
 
         X = sets(X)
         X = X - X.mean(axis=1, keepdims=True)  # distances do not depend on a common shift
-        profile, parts = PROFILES[type(self._kernel)], (X, sets(rows.Y))
+        profile, parts = PROFILES[type(base)], (X, sets(rows.Y))
         if rows.counts is None:
-            self._gps = [ExactGP(*each, profile) for each in zip(*parts, strict=True)]
+            self.gps = [ExactGP(*each, profile) for each in zip(*parts, strict=True)]
         else:
             parts = (*parts, sets(rows.counts), sets(rows.deviations))
-            self._gps = [ExactGP(x, y, profile, *rest) for x, y, *rest in zip(*parts, strict=True)]
-        self._noise_variance = noise_variance
-        self._memory = np.empty((X.shape[1], X.shape[1]))
+            self.gps = [ExactGP(x, y, profile, *rest) for x, y, *rest in zip(*parts, strict=True)]
+        self._own = base.variance, base.lengthscales, noise_variance
+
+    @functools.cached_property
+    def _memory(self) -> Array:
+        return np.empty((self.gps[0].Y.shape[0],) * 2)
 
     def evaluate(
         self, parameters: Sequence[gpflow.Parameter], values: Sequence[Array]
@@ -62,17 +68,48 @@ class ExactLikelihood:
         :param values: values in their place.
         :raises LinAlgError: for a covariance that is not positive definite.
         """
-        kernel = self._kernel
-        own = (kernel.variance, kernel.lengthscales, self._noise_variance)
-        given = {id(p): value for p, value in zip(parameters, values, strict=True)}
-        at = [given[id(p)] if id(p) in given else p.numpy() for p in own]
-        variance, lengthscales, noise = float(at[0]), np.asarray(at[1]), float(at[2])
-        at = Values(variance, lengthscales, noise)
-        found = [gp.with_gradient(at, self._memory) for gp in self._gps]
+        at = self.values(parameters, values)
+        found = [gp.with_gradient(at, self._memory) for gp in self.gps]
         total = sum(value for value, _ in found)
         slopes = [sum(parts) for parts in zip(*(part[:3] for _, part in found), strict=True)]
-        by_id = {id(p): np.asarray(slope) for p, slope in zip(own, slopes, strict=True)}
+        by_id = {id(p): np.asarray(slope) for p, slope in zip(self._own, slopes, strict=True)}
         return total, [by_id[id(p)] for p in parameters]
+
+    def values(self, parameters: Sequence[gpflow.Parameter], values: Sequence[Array]) -> Values:
+        """All hyperparameters, with these values of some; see :meth:`evaluate`."""
+        given = {id(p): value for p, value in zip(parameters, values, strict=True)}
+        at = [given[id(p)] if id(p) in given else p.numpy() for p in self._own]
+        return Values(float(at[0]), np.asarray(at[1]), float(at[2]))
+
+
+def exact_gp(
+    kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter
+) -> tuple[ExactGP, Values] | None:
+    """
+    One exact GP of rows whose outputs are less the prior mean, with the present hyperparameters;
+    None for a kernel without a closed form.
+    """
+    if not has_closed_form(kernel, rows, noise_variance, ()):
+        return None
+    likelihood = ExactLikelihood(kernel, rows, noise_variance)
+    return likelihood.gps[0], likelihood.values((), ())
+
+
+def lower_factor(kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter) -> tf.Tensor | None:
+    """
+    The factor of the covariance of the outputs ``[n, n]`` in two matrices of its size, one of them
+    the result; eager operations of TensorFlow keep six at once. None as in :func:`exact_gp`.
+
+    :raises LinAlgError: for a covariance that is not positive definite.
+    """
+    found = exact_gp(kernel, rows, noise_variance)
+    if found is None:
+        return None
+    gp, at = found
+    L = np.zeros((len(gp.Y), len(gp.Y)))
+    with threads_for(len(L)):
+        gp.factor(at, L)
+    return tf.constant(L)
 
 
 class ExactDensity:

@@ -25,6 +25,7 @@ from gpflow_sparse.initialization.exact_likelihood import (
     ExactDensity,
     ExactLikelihood,
     has_closed_form,
+    lower_factor,
 )
 from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
@@ -413,8 +414,10 @@ def _log_density(model: _ExactGPs, rows: Rows) -> float:
         return 0.0
     data, noise = model.data, tf.convert_to_tensor(model.noise_variance)
     try:
-        K = linalg.add_jitter(covariance(model.kernel, data.X), data.noises(noise))
-        L = tf.linalg.cholesky(K)
+        L = lower_factor(model.kernel, data, model.noise_variance)
+        if L is None:
+            K = linalg.add_jitter(covariance(model.kernel, data.X), data.noises(noise))
+            L = tf.linalg.cholesky(K)
         A = linalg.solve_triangular(L, covariance(model.kernel, data.X, rows.X))
         white = linalg.solve_triangular(L, _errors(model, data).Y)
         var = model.kernel(rows.X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)

@@ -17,6 +17,7 @@ from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.likelihood import ClosedFormLikelihood, groups_of, likelihood_of
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.threads import threads_for
 
 # Draws whose weights together are below this are left out.
 _NEGLIGIBLE = 1e-3
@@ -106,7 +107,7 @@ class Component(tf.Module):
             prior, prior_slope = vector.log_prior(at)
             return value + prior, slope + prior_slope
 
-        mode = laplace.find_mode(density, vector.get())
+        mode = laplace.find_mode(density, vector.get(), num_rows=len(rows.X))
         vector.assign(mode)
         around = laplace.laplace(density, vector.log_prior, mode)
         Z = laplace.standard_draws(vector.size, num_draws, seed)
@@ -150,7 +151,8 @@ class Component(tf.Module):
             vector = LogParameters(self.parameters)
             closed = ClosedFormLikelihood(self.kernel, self.noise_variance, vector, rows)
             each = [vector.values(draw) for draw in self.draws]
-            with contextlib.suppress(np.linalg.LinAlgError):  # reported below
+            failures = contextlib.suppress(np.linalg.LinAlgError)  # reported below
+            with failures, threads_for(len(rows.X)):
                 return tf.concat([tf.constant(closed.factors(each[g])) for g in groups], axis=0)
         at, found = kernel.between(rows.X), []
         for group in groups:
