@@ -106,7 +106,8 @@ class DenseGaussian(NamedTuple):
     def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance as in :meth:`GaussianRows.project`, O(n P H^2)."""
         mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
-        return mean, tf.einsum("pnhg,nh,ng->np", self.S, a, a)
+        Sa = tf.linalg.matvec(self.S, a[None])  # [P, n, H]; an einsum of three takes thrice as long
+        return mean, tf.transpose(tf.reduce_sum(Sa * a, axis=2))
 
 
 class NeighborPrior:
