@@ -190,7 +190,7 @@ class ExactGP(NamedTuple):
         Log density of all outputs less that of the means, see
         :mod:`gpflow_sparse.initialization.repeated_rows`, and its derivative by the noise variance.
         """
-        if self.counts is None:
+        if self.counts is None or self.deviations is None:
             return 0.0, 0.0
         num_outputs, deviations = self.Y.shape[1], self.deviations
         logs = (self.counts - 1.0) * np.log(2.0 * np.pi * noise) + np.log(self.counts)

@@ -35,6 +35,8 @@ class ExactLikelihood:
     :param noise_variance: the parameter of the noise variance.
     """
 
+    gps: list[ExactGP]
+
     def __init__(self, kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter) -> None:
         base, X = unmapped(kernel, rows.X)
         X = base.slice(X, None)[0]
@@ -46,12 +48,12 @@ class ExactLikelihood:
 
         X = sets(X)
         X = X - X.mean(axis=1, keepdims=True)  # distances do not depend on a common shift
-        profile, parts = PROFILES[type(base)], (X, sets(rows.Y))
+        profile = PROFILES[type(base)]
         if rows.counts is None:
-            self.gps = [ExactGP(*each, profile) for each in zip(*parts, strict=True)]
+            self.gps = [ExactGP(x, y, profile) for x, y in zip(X, sets(rows.Y), strict=True)]
         else:
-            parts = (*parts, sets(rows.counts), sets(rows.deviations))
-            self.gps = [ExactGP(x, y, profile, *rest) for x, y, *rest in zip(*parts, strict=True)]
+            each = zip(X, *map(sets, rows[1:]), strict=True)
+            self.gps = [ExactGP(x, y, profile, *repeats) for x, y, *repeats in each]
         self._own = base.variance, base.lengthscales, noise_variance
 
     @functools.cached_property

@@ -146,7 +146,10 @@ class KernelFunction:
         """Attributes that hold each parameter: the namespaces of kernels, and their names."""
         kernels = [self._kernel, *(m for m in self._kernel.submodules if isinstance(m, Kernel))]
         held = [(vars(k), name, value) for k in kernels for name, value in vars(k).items()]
-        found = [[pair for *pair, v in held if v is parameter] for parameter in self._parameters]
+        found = [
+            [(namespace, name) for namespace, name, value in held if value is parameter]
+            for parameter in self._parameters
+        ]
         if not all(found):
             raise ValueError(
                 f"kernel must hold its parameters as attributes of {type(self._kernel).__name__} "

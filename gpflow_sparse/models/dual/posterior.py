@@ -1,6 +1,6 @@
 """The posterior of an exact GP from solved linear systems: the mean, and draws for the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import gpflow
@@ -77,12 +77,10 @@ class DualPosterior(SparsePosterior):
         S, P, _, F = cosines[0].shape
         places = tf.convert_to_tensor(self.X_data)
         size = S * P * F
-        if size < _FROM:
-            names = ("frequencies", "phases", "amplitudes")
-            draws = partial(sums_of_cosines, **dict(zip(names, cosines, strict=True)))
-        else:
-            center = tf.reduce_mean(places, axis=0)
-            draws, size = single_precision_sums(center, *cosines), _SMALLER * size
+        draws: Callable[[tf.Tensor], tf.Tensor] = partial(_sums, cosines)
+        if size >= _FROM:
+            draws = single_precision_sums(tf.reduce_mean(places, axis=0), *cosines)
+            size *= _SMALLER
 
         def evaluate(X: tf.Tensor) -> tf.Tensor:
             values = covariance(self.kernel, X, places) @ weights  # [n, P + S P]
@@ -110,6 +108,10 @@ class DualPosterior(SparsePosterior):
         total = weights[:, None, :P] - sampler.scale * own
         amplitudes = sampler.scale * amplitudes
         return DualPaths(self.kernel, self.X_data, total, (frequencies, phases, amplitudes))
+
+
+def _sums(cosines: Sequence[tf.Tensor], X: tf.Tensor) -> tf.Tensor:
+    return sums_of_cosines(X, *cosines)
 
 
 class DualPaths(Paths):

@@ -70,14 +70,13 @@ class ClosedFormLikelihood:
         scales = [scale for _, scale in scaled]
         self._own = [stationary.variance, stationary.lengthscales, noise_variance, *scales]
         X = stationary.slice(rows.X, None)[0].numpy()
-        repeats = [
-            None if part is None else part.numpy() for part in (rows.counts, rows.deviations)
-        ]
+        counts, deviations = (None if p is None else p.numpy() for p in rows[2:])
         self._gp = ExactGP(
             X - X.mean(axis=0),  # distances do not depend on a common shift
             rows.Y.numpy(),
             PROFILES[type(stationary)],
-            *repeats,
+            counts,
+            deviations,
             constants=[_at_unit_variance(term, rows.X) for term, _ in scaled],
         )
         self._memory = np.empty((len(X), len(X)))
