@@ -4,7 +4,7 @@ The log marginal likelihood of an exact Gaussian process and its gradient, in Nu
 The kernel is a variance times a function of the distance in lengthscales, plus constant matrices,
 each times a variance of its own; rows may be means of several outputs. The factorization and the
 inverse overwrite one matrix ``[n, n]``, and the other operations go through its lower triangle in
-blocks of rows: differentiated by TensorFlow the same value keeps about eight such matrices.
+blocks of rows: differentiated by TensorFlow the same value took nearly ten such matrices.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -99,8 +99,8 @@ def exact_gp(
 
 def lower_factor(kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter) -> tf.Tensor | None:
     """
-    The factor of the covariance of the outputs ``[n, n]`` in two matrices of its size, one of them
-    the result; eager operations of TensorFlow keep six at once. None as in :func:`exact_gp`.
+    The factor of the covariance of the outputs ``[n, n]`` in memory for less than three matrices of
+    its size; eager operations of TensorFlow take six. None as in :func:`exact_gp`.
 
     :raises LinAlgError: for a covariance that is not positive definite.
     """

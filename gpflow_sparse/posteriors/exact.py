@@ -14,8 +14,8 @@ from gpflow_sparse.numerics.threads import threads_for
 
 def posterior_of(model: GPModel) -> Any:
     """
-    ``model.posterior()``; of a GPR in two matrices ``[N, N]`` rather than six, where the kernel has
-    a closed form in NumPy.
+    ``model.posterior()``; of a GPR in memory for less than three matrices ``[N, N]`` rather than
+    six, where the kernel has a closed form in NumPy.
     """
     if type(model) is not GPR or not _has_one_noise(model) or not tf.executing_eagerly():
         return model.posterior()

@@ -27,8 +27,8 @@ def likelihood_of(
     kernel: Kernel, noise_variance: Parameter, vector: LogParameters, rows: Rows
 ) -> "ClosedFormLikelihood | CompiledLikelihood":
     """
-    The likelihood in NumPy where there is a closed form, in a third of the time; else by
-    TensorFlow.
+    The likelihood in NumPy where there is a closed form, else by TensorFlow. A value with its
+    gradient takes 1.8 ms for 3.9 with 200 rows, and 42 for 110 with 1,000.
 
     :param vector: of the trainable parameters: the kernel's, and the noise variance.
     :param rows: distinct rows, outputs less the prior mean.
@@ -123,7 +123,7 @@ def _at_unit_variance(term: Kernel, X: tf.Tensor) -> np.ndarray:
     The covariance ``[n, n]`` of a term that is proportional to a variance, at variance 1.
 
     Of main effects by NumPy, one column after the other: eager operations on differences of all
-    columns took six times as long for 200 rows.
+    columns take three times as long for 200 rows of 5 columns, and twice as long for 1,000.
     """
     profile = PROFILES.get(type(term.base)) if isinstance(term, MainEffects) else None
     if profile is None:
