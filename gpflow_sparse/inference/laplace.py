@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from gpflow_sparse.numerics.linalg import FactorizationError
-from gpflow_sparse.numerics.threads import one_thread
+from gpflow_sparse.numerics.threads import threads_for
 
 Array = np.ndarray
 Density = Callable[[Array], tuple[float, Array]]
@@ -52,10 +52,13 @@ class WeightedDraws(NamedTuple):
         return float(np.exp(-logsumexp(2.0 * self.log_weights)))
 
 
-def find_mode(density: Density, start: Array, *, max_iterations: int = 100) -> Array:
+def find_mode(
+    density: Density, start: Array, *, num_rows: int = 0, max_iterations: int = 100
+) -> Array:
     """
     The mode of a density by L-BFGS; the best vector so far where the density fails on the way.
 
+    :param num_rows: of the matrices that the density factorizes in NumPy; 0 for none.
     :raises ValueError: if the density cannot be computed at the start.
     """
     best: tuple[float, Array] = (-np.inf, start)
@@ -74,7 +77,7 @@ def find_mode(density: Density, start: Array, *, max_iterations: int = 100) -> A
 
     bounds = np.stack([start - _MOST, start + _MOST], axis=1)
     options = {"maxiter": max_iterations, "ftol": 1e-7}
-    with one_thread():  # the vectors are short
+    with threads_for(num_rows):
         minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     if best[0] == -np.inf:
         raise ValueError(

@@ -186,6 +186,8 @@ def is_positive(parameter: gpflow.Parameter) -> bool:
     """Whether a parameter takes all values above a bound near zero, and no others."""
     if parameter.transform is None:
         return False
+    if type(parameter.transform) is tfp.bijectors.Exp:
+        return True
     with tf.init_scope():  # values decide, also inside of tf.function
         low, high = (
             parameter.transform.forward(tf.constant(end, parameter.dtype)).numpy()

@@ -19,6 +19,9 @@ from gpflow.kernels import Kernel, Stationary
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.numerics import linalg
 
+_NAME = "K_I (covariance of the neighbors of a row)"
+# Numbers of neighbors whose covariances are factorized in two halves.
+_LEAST, _MOST = 32, 48
 # Relative to the diagonal; a covariance of rows of a long factor is definite but for rounding.
 _TINY = {tf.float64: 1e-12, tf.float32: 1e-6}
 
@@ -106,7 +109,8 @@ class DenseGaussian(NamedTuple):
     def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance as in :meth:`GaussianRows.project`, O(n P H^2)."""
         mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
-        return mean, tf.einsum("pnhg,nh,ng->np", self.S, a, a)
+        Sa = tf.linalg.matvec(self.S, a[None])  # [P, n, H]; an einsum of three takes thrice as long
+        return mean, tf.transpose(tf.reduce_sum(Sa * a, axis=2))
 
 
 class NeighborPrior:
@@ -341,12 +345,12 @@ def conditional_weights(
 
     @tf.custom_gradient
     def solve(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> Any:
-        L = linalg.cholesky(K, "K_I (covariance of the neighbors of a row)")
-        a = tf.linalg.cholesky_solve(L, k[:, :, None])[:, :, 0]
+        factor = _factorize(K)
+        a = _solve(factor, k)
         residual = kdiag - tf.reduce_sum(k * a, axis=1)
 
         def gradient(ga: tf.Tensor, gr: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            by_a = tf.linalg.cholesky_solve(L, ga[:, :, None])[:, :, 0]
+            by_a = _solve(factor, ga)
             total = gr[:, None]
             return _outer(total * a - by_a, a), by_a - 2.0 * total * a, gr
 
@@ -356,9 +360,39 @@ def conditional_weights(
     return a, tf.maximum(residual, 0.0)
 
 
+def _factorize(K: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """
+    The lower factor of ``K [n, H, H]``; or, of some sizes, ``L``, ``L^-1 K_12`` and the factor of
+    the Schur complement for two blocks. Of 1,000 rows with 32 neighbors the factors and solves so
+    take 6.8 microseconds a row for 9.0, with 48 15.4 for 17.3; but with 24 5.3 for 4.6.
+    """
+    size = K.shape[-1]
+    if size is None or not _LEAST <= size <= _MOST or linalg.sees_gpu():
+        return (linalg.cholesky(K, _NAME),)
+    half = size // 2
+    L = linalg.cholesky(K[:, :half, :half], _NAME)
+    R = tf.linalg.triangular_solve(L, K[:, :half, half:])
+    schur = K[:, half:, half:] - tf.linalg.matmul(R, R, transpose_a=True)
+    return L, R, linalg.cholesky(schur, _NAME)
+
+
+def _solve(factor: tuple[tf.Tensor, ...], k: tf.Tensor) -> tf.Tensor:
+    """``K^-1 k [n, H]`` of ``k [n, H]``, from :func:`_factorize`."""
+    k = k[:, :, None]
+    if len(factor) == 1:
+        return tf.linalg.cholesky_solve(factor[0], k)[:, :, 0]
+    L, R, last = factor
+    half = L.shape[-1]
+    first = tf.linalg.triangular_solve(L, k[:, :half])
+    lower = k[:, half:] - tf.linalg.matmul(R, first, transpose_a=True)
+    lower = tf.linalg.cholesky_solve(last, lower)
+    upper = tf.linalg.triangular_solve(L, first - tf.linalg.matmul(R, lower), adjoint=True)
+    return tf.concat([upper, lower], axis=1)[:, :, 0]
+
+
 def inverse_of(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """``K^-1 [n, H, H]`` and ``log |K| / 2  [n]``."""
-    L = linalg.cholesky(K, "K_I (covariance of the neighbors of a row)")
+    L = linalg.cholesky(K, _NAME)
     eye = tf.eye(tf.shape(K)[-1], batch_shape=tf.shape(K)[:1], dtype=K.dtype)
     half = tf.linalg.triangular_solve(L, eye)
     inverse = tf.linalg.matmul(half, half, transpose_a=True)

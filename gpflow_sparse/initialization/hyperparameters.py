@@ -25,12 +25,13 @@ from gpflow_sparse.initialization.exact_likelihood import (
     ExactDensity,
     ExactLikelihood,
     has_closed_form,
+    lower_factor,
 )
 from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
-from gpflow_sparse.numerics.threads import one_thread
+from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
@@ -389,7 +390,7 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
         else:
             start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
             given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
-            with one_thread():
+            with threads_for(model.data.X.shape[-2]):
                 found = minimize(density.loss, start, options=options, **given)
             gpflow.optimizers.Scipy.assign_tensors(
                 variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
@@ -413,8 +414,10 @@ def _log_density(model: _ExactGPs, rows: Rows) -> float:
         return 0.0
     data, noise = model.data, tf.convert_to_tensor(model.noise_variance)
     try:
-        K = linalg.add_jitter(covariance(model.kernel, data.X), data.noises(noise))
-        L = tf.linalg.cholesky(K)
+        L = lower_factor(model.kernel, data, model.noise_variance)
+        if L is None:
+            K = linalg.add_jitter(covariance(model.kernel, data.X), data.noises(noise))
+            L = tf.linalg.cholesky(K)
         A = linalg.solve_triangular(L, covariance(model.kernel, data.X, rows.X))
         white = linalg.solve_triangular(L, _errors(model, data).Y)
         var = model.kernel(rows.X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)

@@ -35,9 +35,11 @@ class KernelFunction:
         with tf.init_scope():  # parameters cannot be copied inside of tf.function
             self._kernel = gpflow.utilities.deepcopy(kernel)
         self._parameters = self._kernel.trainable_parameters  # in the order of the kernel's own
-        self._places = [self._owners(parameter) for parameter in self._parameters]
-        self._terms = self._kernel.kernels if type(self._kernel) is Sum else [self._kernel]
-        parts = [self._structure_of(term) for term in self._terms]
+        self._places = self._owners()
+        self._terms = terms_of(self._kernel)
+        self._numbers = [self._number_of(scale_of(term)) for term in self._terms]
+        pairs = zip(self._terms, self._numbers, strict=True)
+        parts = [self._structure_of(term, number) for term, number in pairs]
         self.is_shareable = all(part is not None for part in parts)
         """Whether the function depends on nothing but its structure and its arguments."""
         self._structure: tuple[Any, ...] = tuple(parts) if self.is_shareable else (id(self),)
@@ -60,10 +62,9 @@ class KernelFunction:
 
     def constants(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> list[tf.Tensor]:
         """Covariances ``[N, N2]`` of the terms that are evaluated once, at unit variance."""
-        found = [(term, self._scale_of(term)) for term in self._terms]
         return [
             covariance(term, X, X2) / self._parameters[number]
-            for term, number in found
+            for term, number in zip(self._terms, self._numbers, strict=True)
             if number is not None
         ]
 
@@ -81,8 +82,7 @@ class KernelFunction:
         :param constants: of :meth:`constants` for the same inputs.
         """
         left, total = iter(constants), []
-        for term in self._terms:
-            number = self._scale_of(term)
+        for term, number in zip(self._terms, self._numbers, strict=True):
             if number is not None:
                 total.append(values[number][:, None, None] * next(left))
             elif _is_isotropic(term):
@@ -93,19 +93,20 @@ class KernelFunction:
 
     def diagonal(self, values: Values, X: tf.Tensor) -> tf.Tensor:
         """``k(x, x) [S, N]`` of every row."""
-        return tf.add_n([self._diagonal_of(term, values, X) for term in self._terms])
+        pairs = zip(self._terms, self._numbers, strict=True)
+        return tf.add_n([self._diagonal_of(*pair, values, X) for pair in pairs])
 
-    def _diagonal_of(self, term: Kernel, values: Values, X: tf.Tensor) -> tf.Tensor:
-        number = self._scale_of(term)
+    def _diagonal_of(
+        self, term: Kernel, number: int | None, values: Values, X: tf.Tensor
+    ) -> tf.Tensor:
         if number is not None:
             return values[number][:, None] * (term(X, full_cov=False) / self._parameters[number])
         if _is_isotropic(term):
             return self._own_values(term, values)["variance"][:, None] + tf.zeros_like(X[:, 0])
         return self._by_value(values, lambda: term(X, full_cov=False), X.dtype)
 
-    def _structure_of(self, term: Kernel) -> tuple[Any, ...] | None:
+    def _structure_of(self, term: Kernel, number: int | None) -> tuple[Any, ...] | None:
         """What the function of a term depends on beside its arguments; None if on its kernel."""
-        number = self._scale_of(term)
         if number is not None:
             return (number,)
         if not _is_isotropic(term) or not type(term).__module__.startswith("gpflow."):
@@ -141,25 +142,24 @@ class KernelFunction:
 
         return tf.map_fn(of_one, tuple(values), fn_output_signature=dtype)
 
-    def _owners(self, parameter: gpflow.Parameter) -> list[tuple[Any, str]]:
-        """Attributes that hold a parameter: the namespaces of their kernels, and their names."""
+    def _owners(self) -> list[list[tuple[Any, str]]]:
+        """Attributes that hold each parameter: the namespaces of kernels, and their names."""
         kernels = [self._kernel, *(m for m in self._kernel.submodules if isinstance(m, Kernel))]
-        found = [(vars(k), name) for k in kernels for name, v in vars(k).items() if v is parameter]
-        if not found:
+        held = [(vars(k), name, value) for k in kernels for name, value in vars(k).items()]
+        found = [
+            [(namespace, name) for namespace, name, value in held if value is parameter]
+            for parameter in self._parameters
+        ]
+        if not all(found):
             raise ValueError(
                 f"kernel must hold its parameters as attributes of {type(self._kernel).__name__} "
                 "or of the kernels in it; one of them is in a list or another object."
             )
         return found
 
-    def _scale_of(self, term: Kernel) -> int | None:
+    def _number_of(self, scale: gpflow.Parameter | None) -> int | None:
         """The number of the variance that a term is proportional to; None for another term."""
-        single = term.base if isinstance(term, MainEffects) else term
-        if not isinstance(single, IsotropicStationary | Linear):
-            return None
-        known = [n for n, p in enumerate(self._parameters) if p is single.variance]
-        alone = len(term.trainable_parameters) == 1 and single.variance.shape.rank == 0
-        return known[0] if known and alone else None
+        return next((n for n, p in enumerate(self._parameters) if p is scale), None)
 
     @contextlib.contextmanager
     def _holding(self, values: Values) -> Iterator[None]:
@@ -173,6 +173,24 @@ class KernelFunction:
             for places, parameter in zip(self._places, self._parameters, strict=True):
                 for namespace, name in places:
                     namespace[name] = parameter
+
+
+def terms_of(kernel: Kernel) -> list[Kernel]:
+    """The terms of a sum, or the kernel itself."""
+    return list(kernel.kernels) if type(kernel) is Sum else [kernel]
+
+
+def scale_of(term: Kernel) -> gpflow.Parameter | None:
+    """
+    The variance that a kernel is proportional to, where that is its only trainable parameter; or
+    None.
+    """
+    single = term.base if isinstance(term, MainEffects) else term
+    if not isinstance(single, IsotropicStationary | Linear):
+        return None
+    variance, trainable = single.variance, term.trainable_parameters
+    alone = len(trainable) == 1 and trainable[0] is variance and variance.shape.rank == 0
+    return variance if alone else None
 
 
 def _is_isotropic(kernel: Kernel) -> bool:

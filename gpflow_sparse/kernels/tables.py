@@ -1,9 +1,12 @@
 """Kernels with prior distributions of their hyperparameters, for standardized tables."""
 
+import functools
 import math
+from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.kernels import IsotropicStationary, Kernel
 
@@ -55,6 +58,24 @@ def table_kernel(
             f"{profile!r}."
         )
     D = checks.require_count(input_dim, "input_dim")
+    if tf.distribute.has_strategy() or not tf.executing_eagerly():  # variables belong to the scope
+        return _new_kernel(profile, D, ard, for_classes)
+    template = _template(profile, D, ard, for_classes, gpflow.config.config())
+    return gpflow.utilities.deepcopy(template)
+
+
+@functools.lru_cache(maxsize=32)
+def _template(*arguments: Any) -> Kernel:
+    """
+    The kernel of these arguments, to be copied: to build one takes 32 ms, to copy it 4 ms.
+
+    :param arguments: of :func:`_new_kernel`, and the configuration of GPflow.
+    """
+    *own, _ = arguments
+    return _new_kernel(*own)
+
+
+def _new_kernel(profile: type[IsotropicStationary], D: int, ard: bool, for_classes: bool) -> Kernel:
     of_a, of_b, of_c = _CLASSES if for_classes else _OUTPUTS
     interaction = profile()
     interaction.variance = log_normal(*of_a)

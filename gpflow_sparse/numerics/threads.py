@@ -6,6 +6,8 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+_FEW_ROWS = 1000
+
 
 @functools.cache
 def _controller() -> ThreadpoolController:
@@ -21,3 +23,8 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
     """
     limit: contextlib.AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limit
+
+
+def threads_for(num_rows: int) -> contextlib.AbstractContextManager[Any]:
+    """:func:`one_thread` for matrices of at most 1,000 rows; for larger ones several gain time."""
+    return one_thread() if num_rows <= _FEW_ROWS else contextlib.nullcontext()

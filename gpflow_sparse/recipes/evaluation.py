@@ -12,6 +12,7 @@ from scipy import stats
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.numerics.tracing import compiled
+from gpflow_sparse.posteriors.exact import posterior_of
 from gpflow_sparse.recipes.observations import blocks, can_sample, quantiles, sample_marginals
 from gpflow_sparse.validation import checks
 
@@ -33,7 +34,7 @@ class CachedModel:
     def __init__(self, model: gpflow.models.GPModel, posterior: Any = None) -> None:
         """:param posterior: predicts in place of the model's own."""
         self._model = model
-        self._posterior = model.posterior() if posterior is None else posterior
+        self._posterior = posterior_of(model) if posterior is None else posterior
         self._compiled: dict[str, Callable[[tf.Tensor], Any]] = {}
 
     def compiled(self, method: str) -> Callable[[tf.Tensor], Any]:

@@ -17,6 +17,7 @@ from gpflow_sparse.likelihoods import HeteroskedasticGaussian, Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.deep import DeepPosterior
 from gpflow_sparse.numerics.tracing import compiled
+from gpflow_sparse.posteriors.exact import posterior_of
 from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
@@ -168,7 +169,7 @@ class _Marginals:
     """Held-out rows with the moments of f, for a deep model given each of S draws."""
 
     def __init__(self, model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> None:
-        posterior = model.posterior()
+        posterior = posterior_of(model)
         self.is_deep = deep = isinstance(posterior, DeepPosterior)
         predict = posterior._sampled if deep else posterior.predict_f
         size = _CHUNK // (posterior.num_samples if deep else 1)

@@ -151,7 +151,7 @@ def test_deep_models_of_tables_have_fewer_points_in_hidden_layers():
             (500, 3, 1),
             500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200,
         ),
-        ("exact", {}, (2000, 3, 1), 10 * 2000**2),
+        ("exact", {}, (2000, 3, 1), 5 * 2000**2),
     ],
 )
 def test_elements_in_memory(method, options, shape, expected):

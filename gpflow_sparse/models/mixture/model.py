@@ -18,6 +18,7 @@ from gpflow_sparse.models.mixture.posterior import MixturePosterior
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.models.regression import RegressionModel, require_noise
 from gpflow_sparse.models.training_data import columns
+from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -177,7 +178,7 @@ class GPMixture(RegressionModel):
         most = max(1, int(_MAX_ENTRIES / len(self.components) / len(self.data[0]) ** 2))
         num_draws = min(self.num_draws, most)
         longest, done = 0.0, 0
-        with component_checks.explain_failures(self):
+        with component_checks.explain_failures(self), threads_for(len(self.data[0])):
             for number, component in enumerate(self.components):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:

@@ -89,8 +89,10 @@ def log_density(
 
 def _factorize(W: tf.Tensor, K: tf.Tensor, noise: tf.Tensor) -> _Factors:
     L = linalg.cholesky(K, "Kzz (covariance of the interpolation points)")
-    G = tf.linalg.matmul(W, W, transpose_a=True)
-    LGL = linalg.lower_matmul(L, tf.linalg.matmul(G, L), adjoint=True)
+    G = linalg.gram(tf.linalg.matrix_transpose(W))
+    # of L^T G L the factorization reads the lower triangle, and that needs only G L's
+    GL = linalg.lower_outer(G, tf.linalg.matrix_transpose(L))
+    LGL = linalg.lower_adjoint_product(L, GL)
     H = linalg.add_jitter(LGL / noise, tf.ones([], W.dtype))
     return _Factors(L, G, linalg.cholesky(H, "I + L^T W^T W L / noise"))
 
@@ -126,7 +128,7 @@ def _log_det_slopes(
     """
     L, G, c = factors
     R = linalg.solve_triangular(c, tf.linalg.matrix_transpose(L))
-    C = tf.linalg.matmul(R / noise, R, transpose_a=True)  # L H^-1 L^T / noise
+    C = linalg.gram(tf.linalg.matrix_transpose(R)) / noise  # L H^-1 L^T / noise
     RG = tf.linalg.matmul((0.5 * share / noise) * R, G)
     # L^-T H^-1 L^T G / noise: a product of two triangles and one solve in place of two solves
     by_K = linalg.solve_triangular(linalg.lower_matmul(L, c), RG, adjoint=True)

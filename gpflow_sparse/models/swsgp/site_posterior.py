@@ -156,7 +156,13 @@ class SitePosterior(SparsePosterior):
     def _near(self, sites: Cache, X: tf.Tensor, neighbors: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of f at each row from the sites of its neighbors ``[n, H]``."""
         K, k, diagonal = self._prior.local(X, neighbors)
-        return _moments(k, diagonal, *_solve(K, neighbors, sites))
+        roots, targets = _at(neighbors, sites)
+        # L^-1 T^1/2 of k_I and of the targets, whose products are variance and mean: one solve
+        # where alpha takes three
+        right = tf.stack([roots * k[:, None], roots * targets], axis=-1)  # [n, P, H, 2]
+        half = linalg.solve_triangular(_factor(K, roots), right)
+        mean, reduction = tf.unstack(tf.reduce_sum(half[..., :1] * half, axis=2), axis=2)[::-1]
+        return mean, diagonal[:, None] - reduction
 
     def _row_size(self, sites: Cache) -> int:
         """Entries for each row in the largest tensor of a prediction."""
@@ -187,14 +193,16 @@ def _solve(
 
     :param sites: targets and precisions, ``[M, P]`` each.
     """
-    targets, precisions = sites
-    roots, targets = (
-        tf.transpose(tf.gather(part, neighbors), [0, 2, 1])
-        for part in (tf.sqrt(precisions), targets)
-    )
+    roots, targets = _at(neighbors, sites)
     L = _factor(K, roots)
     solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
     return roots, L, roots * solved
+
+
+def _at(neighbors: tf.Tensor, sites: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """``T^1/2`` and targets of the neighbors ``[n, P, H]``."""
+    targets, precisions = (tf.gather(part, neighbors) for part in sites)
+    return tf.transpose(tf.sqrt(precisions), [0, 2, 1]), tf.transpose(targets, [0, 2, 1])
 
 
 def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,114 @@
+"""The likelihood of a component in NumPy against the one that TensorFlow compiles."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.inference.laplace import find_mode
+from gpflow_sparse.inference.log_parameters import LogParameters
+from gpflow_sparse.initialization.repeated_rows import merge_rows
+from gpflow_sparse.kernels import table_kernel
+from gpflow_sparse.kernels.tables import log_normal, noise_parameter
+from gpflow_sparse.models.mixture import likelihood, model
+from gpflow_sparse.models.mixture.likelihood import ClosedFormLikelihood, CompiledLikelihood
+
+
+def rows_of(layout, rng, num_rows=40):
+    X = rng.normal(size=(num_rows, 3))
+    Y = np.sin(2.0 * X[:, :1]) + X[:, 1:] + 0.2 * rng.normal(size=(num_rows, 2))
+    if layout == "repeated":
+        X[10:20] = X[:10]
+    weights = tf.constant(rng.uniform(0.5, 2.0, num_rows)) if layout == "weighted" else None
+    return merge_rows(tf.constant(X), tf.constant(Y), weights)
+
+
+def both(kernel, rows):
+    noise = noise_parameter()
+    vector = LogParameters([*kernel.trainable_parameters, noise])
+    assert ClosedFormLikelihood.takes(kernel, rows)
+    kinds = ClosedFormLikelihood, CompiledLikelihood
+    return vector, [kind(kernel, noise, vector, rows) for kind in kinds]
+
+
+@pytest.mark.parametrize("profile", ["Matern12", "Matern32", "Matern52", "SquaredExponential"])
+@pytest.mark.parametrize(
+    ("ard", "layout"), [(True, "one"), (False, "repeated"), (True, "weighted")]
+)
+def test_values_and_gradients_are_those_of_tensorflow(profile, ard, layout, rng):
+    kernel = table_kernel(getattr(gpflow.kernels, profile), 3, ard=ard)
+    vector, (ours, compiled) = both(kernel, rows_of(layout, rng))
+    at = vector.get() + 0.3 * rng.normal(size=vector.size)
+    value, gradient = ours.with_gradient(at)
+    wanted, wanted_gradient = compiled.with_gradient(at)
+    # squared distances are rounded as differences, which the root of a Matern 1/2 magnifies
+    assert value == pytest.approx(wanted, rel=1e-11)
+    np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-9, atol=1e-9)
+    draws = [vector.values(at + 0.1 * k) for k in range(3)]
+    np.testing.assert_allclose(ours.of_draws(draws), compiled.of_draws(draws), rtol=1e-11)
+
+
+def test_gradients_in_several_blocks_are_differences_of_values(rng, monkeypatch):
+    monkeypatch.setattr("gpflow_sparse.inference.exact_gp._BLOCK_ENTRIES", 1)  # 32 rows each
+    monkeypatch.setattr("gpflow_sparse.inference.exact_gp._MOST_KEPT", 60)
+    kernel = table_kernel(gpflow.kernels.Matern52, 3)
+    for num_rows in (50, 90):  # with the profile kept, and computed twice
+        vector, (ours, _) = both(kernel, rows_of("one", rng, num_rows))
+        at = vector.get()
+        _, gradient = ours.with_gradient(at)
+        ends = [
+            (ours.with_gradient(at + s)[0] - ours.with_gradient(at - s)[0]) / 2e-5
+            for s in 1e-5 * np.eye(vector.size)
+        ]
+        np.testing.assert_allclose(gradient, ends, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("ard", [True, False])
+def test_modes_are_those_of_tensorflow(ard, rng):
+    kernel = table_kernel(gpflow.kernels.Matern32, 3, ard=ard)
+    vector, pair = both(kernel, rows_of("one", rng, 60))
+
+    def mode_of(own):
+        def density(at):
+            value, slope = own.with_gradient(at)
+            prior, prior_slope = vector.log_prior(at)
+            return value + prior, slope + prior_slope
+
+        return find_mode(density, vector.get())
+
+    np.testing.assert_allclose(*map(mode_of, pair), rtol=1e-6, atol=1e-6)
+
+
+def test_kernels_without_a_closed_form_are_left_to_tensorflow(rng):
+    rows, Matern32 = rows_of("one", rng), gpflow.kernels.Matern32
+    first, second = Matern32(), Matern32()
+    second.variance = first.variance
+    for kernel in (
+        gpflow.kernels.RationalQuadratic(),
+        Matern32() + Matern32(),
+        Matern32() * Matern32(),
+        first + second,
+        Matern32() + gpflow.kernels.White(),
+    ):
+        assert not ClosedFormLikelihood.takes(kernel, rows)
+    assert ClosedFormLikelihood.takes(Matern32() + gpflow.kernels.Linear(), rows)
+
+
+def test_states_have_the_factors_of_tensorflow(rng, monkeypatch):
+    X, Y = rng.normal(size=(2, 50, 2))
+    kernel = table_kernel(gpflow.kernels.Matern32, 2)
+    mixture = model.GPMixture((X, Y[:, :1]), [kernel], num_draws=4).integrate()
+    new = rng.normal(size=(5, 2))
+    ours = mixture.predict_y(new)
+    monkeypatch.setattr(likelihood.ClosedFormLikelihood, "takes", lambda *_: False)
+    np.testing.assert_allclose(ours, mixture.predict_y(new), rtol=1e-10)
+
+
+def test_a_draw_without_a_factor_has_no_density(rng):
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=log_normal(1e3, 1.0))
+    kernel.variance = log_normal(1.0, 1.0)
+    _, (ours, compiled) = both(kernel, rows_of("one", rng))
+    draws = [[np.float64(1e3), np.float64(1.0), np.float64(noise)] for noise in (0.1, 1e-30)]
+    for found in (ours.of_draws(draws), compiled.of_draws(draws)):
+        assert np.isfinite(found[0])
+        assert found[1] == -np.inf
