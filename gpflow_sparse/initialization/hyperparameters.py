@@ -17,6 +17,7 @@ from gpflow.kernels import Kernel
 from scipy.optimize import minimize
 
 from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inference import heavy_tails
 from gpflow_sparse.inference.laplace import Density, laplace
 from gpflow_sparse.inference.log_parameters import LogParameters, is_positive
 from gpflow_sparse.inference.marginal_likelihood import log_density
@@ -37,6 +38,7 @@ from gpflow_sparse.validation import checks, component_checks
 
 Array = np.ndarray
 
+_MIN_FOR_TAILS = 200  # rows to which scale and tails are fitted, for a comparison
 # Bounds of the fit: lengthscales within this factor of their starting value, and the noise variance
 # above a fraction of it. For very small or large lengthscales, or little noise in single precision,
 # rounding makes factorizations fail.
@@ -181,7 +183,7 @@ def local_hyperparameters(
     model = _ExactGPs(rows.take(found), kernel, mean_function, noise_variance)
 
     def score(tried: "_ExactGPs") -> float:
-        return _neighbor_log_density(rows, tried, _HELD_OUT, _AROUND, seed)
+        return _neighbor_log_density(rows, tried, _HELD_OUT, _AROUND, seed, calibrated=True)
 
     return _fit(model, max_iterations, noise_variance, score)[0]
 
@@ -197,6 +199,7 @@ def neighbor_log_density(
     seed: int = 0,
     mean_function: MeanFunction | None = None,
     row_weights: Any = None,
+    calibrated: bool = False,
 ) -> float:
     """
     Mean log density of held-out rows, each predicted by an exact GP from the nearest other rows: a
@@ -211,13 +214,16 @@ def neighbor_log_density(
     :param num_neighbors: number of neighbors of each among the other rows.
     :param mean_function: the prior mean; None for zero.
     :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param calibrated: with the scale and the tails of a Student t distribution that fit these rows
+        best, as for predictions that will be calibrated: few outliers do not decide. Not of fewer
+        than 200 rows.
     :return: nats per row; minus infinity if a covariance cannot be factorized.
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
     rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *counts, noise_variance)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
-    return _neighbor_log_density(rows, model, *counts, seed)
+    return _neighbor_log_density(rows, model, *counts, seed, calibrated)
 
 
 class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingLossMixin):
@@ -422,7 +428,7 @@ def _log_density(model: _ExactGPs, rows: Rows) -> float:
         white = linalg.solve_triangular(L, _errors(model, data).Y)
         var = model.kernel(rows.X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)
         mean = tf.linalg.matmul(A, white, transpose_a=True)
-        return _mean_density(_errors(model, rows), noise, mean, var)
+        return _mean_density(_errors(model, rows), noise, mean, var, calibrated=True)
     except _FAILURES:
         return -np.inf
 
@@ -432,24 +438,37 @@ def _errors(model: _ExactGPs, rows: Rows) -> Rows:
     return rows._replace(Y=rows.Y - model.mean_function(rows.X))
 
 
-def _mean_density(rows: Rows, noise: tf.Tensor, mean: tf.Tensor, var: tf.Tensor) -> float:
+def _mean_density(
+    rows: Rows, noise: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, calibrated: bool
+) -> float:
     """
     Log density of the outputs of an average row; minus infinity where it is not finite.
 
     :param rows: with outputs less the prior mean.
     :param mean: mean of f ``[n, P]``, prior mean excluded.
     :param var: variance of f ``[n]``.
+    :param calibrated: see :func:`neighbor_log_density`.
     """
     var = (var + rows.noises(noise))[:, None]
     densities = tf.reduce_sum(gpflow.logdensities.gaussian(rows.Y, mean, var), axis=1)
     densities += rows.within(noise)
     count = len(rows.X) if rows.counts is None else tf.reduce_sum(rows.counts)
     value = float(tf.reduce_sum(densities) / count)
-    return value if np.isfinite(value) else -np.inf
+    if not np.isfinite(value):
+        return -np.inf
+    if calibrated and len(rows.X) >= _MIN_FOR_TAILS:
+        errors, counts = rows.standardized(noise, mean, var)
+        value += heavy_tails.improvement(errors, counts) / float(count)
+    return value
 
 
 def _neighbor_log_density(
-    rows: Rows, model: _ExactGPs, num_held_out: int, num_neighbors: int, seed: int
+    rows: Rows,
+    model: _ExactGPs,
+    num_held_out: int,
+    num_neighbors: int,
+    seed: int,
+    calibrated: bool,
 ) -> float:
     """See :func:`neighbor_log_density`."""
     kernel, noise = model.kernel, tf.convert_to_tensor(model.noise_variance)
@@ -470,4 +489,4 @@ def _neighbor_log_density(
     except (*_FAILURES, linalg.FactorizationError):
         return -np.inf
     mean, var = (tf.concat(parts, axis=0) for parts in zip(*moments, strict=True))
-    return _mean_density(errors.take(held_out), noise, mean, var)
+    return _mean_density(errors.take(held_out), noise, mean, var, calibrated)

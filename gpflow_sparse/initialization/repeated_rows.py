@@ -58,6 +58,25 @@ class Rows(NamedTuple):
         logs += tf.math.log(self.counts)
         return -0.5 * (num_outputs * logs + self.deviations / noise_variance)
 
+    def standardized(
+        self, noise_variance: tf.Tensor, mean: tf.Tensor, var: tf.Tensor
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Errors of all outputs in predicted standard deviations: those of the means, and root mean
+        squares of the outputs around these; and how many each stands for.
+
+        :param mean: predicted ``[n, P]``.
+        :param var: of the means, noise included ``[n, 1]``.
+        """
+        errors = ((self.Y - mean) / tf.sqrt(var)).numpy()
+        each = errors.ravel(), np.ones(errors.size)
+        if self.counts is None:
+            return each
+        around = errors.shape[1] * np.maximum(self.counts.numpy() - 1.0, 0.0)
+        repeated = around > 0.0
+        squares = (self.deviations / noise_variance).numpy()[repeated] / around[repeated]
+        return np.append(each[0], np.sqrt(squares)), np.append(each[1], around[repeated])
+
 
 def merge_rows(X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None) -> Rows:
     """

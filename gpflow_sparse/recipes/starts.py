@@ -290,6 +290,7 @@ class InitialHyperparameters:
             num_held_out=_HELD_OUT,
             seed=trial.seed,
             row_weights=self._dataset.weights,
+            calibrated=True,
         )
 
     def _ranked(self, trials: list[_Trial], until: float = math.inf) -> list[_Trial]:
