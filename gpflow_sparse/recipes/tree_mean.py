@@ -27,6 +27,7 @@ _MANY_ROWS = 20_000
 # Folds, and rows above which there are two; values of the inputs to which the trees of all folds
 # are fitted.
 _NUM_FOLDS, _TWO_FOLDS = 5, 50_000
+_MAX_ROUNDS = 300  # trees of a fold
 _MAX_VALUES = 4e6
 # Seconds of a core for each of these values, and for a row to pass through the trees of a fold.
 _SECONDS, _ROW_SECONDS = 3e-6, 1.2e-5
@@ -128,7 +129,7 @@ def _fitted_trees(
     for fitted, left_out in folds.split(rows):
         own = rows[fitted]
         model = HistGradientBoostingRegressor(
-            max_iter=300, early_stopping=True, random_state=seed, **sizes
+            max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes
         ).fit(X[own], Y[own, 0], None if weights is None else weights[own])
         values = model.predict(X)
         out_of_fold[rows[left_out]] = values[rows[left_out]]

@@ -44,6 +44,7 @@ TASKS = {
     "deep": (45, None),
     "equal_time": (48, None),
     "evidence": (626, 1534),
+    "gpnn_parts": (54, None),
     "grief": (275, 480),
     "images": (25, None),
     "qsgp": (21, None),

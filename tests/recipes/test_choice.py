@@ -119,7 +119,7 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
 
 
 def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
-    lines, scores = [], iter([(0.0, 0.5), *[(1.0, 0.6)] * 9])  # of GPnn twice, and of others
+    lines, scores = [], iter([(0.0, 0.5), (1.0, 0.6), *[(2.0, 0.7)] * 9])  # of GPnn, others
     finished = []
     monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
     monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)

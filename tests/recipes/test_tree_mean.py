@@ -23,7 +23,14 @@ from tests.command_line import ALONE, read_csv, run
 __all__ = ["run"]  # a fixture
 
 N = 1200
-QUICK: dict[str, Any] = {"kernel": "matern32", "num_subset": 300}
+QUICK: dict[str, Any] = {"kernel": "matern32", "num_subset": 300, "metric": "columns"}
+ROUNDS = 60
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    monkeypatch.setattr(tree_mean, "_MAX_ROUNDS", ROUNDS)
+    monkeypatch.setattr(tree_mean, "_NUM_FOLDS", 3)
 
 
 def table(function, noise=0.3, outputs=1, num_rows=N):
@@ -88,7 +95,7 @@ def test_the_model_of_all_rows_has_the_weight_of_its_start():
 
 
 def test_rows_beside_those_of_the_trees_have_the_mean_of_all_trees(monkeypatch):
-    monkeypatch.setattr(tree_mean, "_MAX_VALUES", 4 * 4 * 1000)  # of four of five folds
+    monkeypatch.setattr(tree_mean, "_MAX_VALUES", 2 * 4 * 1000)  # of two of three folds
     data = table(steps, num_rows=3000)
     mean = fitted(data, seed=2)
     order = np.random.default_rng(2).permutation(3000)
@@ -111,7 +118,7 @@ def test_a_long_table_has_two_folds_and_the_average_of_their_trees(monkeypatch):
     average = np.zeros([N, 1])
     for fitted_rows, left_out in folds.split(order):
         own = HistGradientBoostingRegressor(
-            max_iter=300,
+            max_iter=ROUNDS,
             max_depth=10,
             max_leaf_nodes=127,
             learning_rate=0.2,
