@@ -20,6 +20,7 @@ PARTS = {
     "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
     "qsgp_long": ("qsgp", ("kin40k",), None),
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
+    "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
     "solvegp_full": ("solvegp", ("kin40k",), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
@@ -43,7 +44,7 @@ TASKS = {
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),
-    "evidence": (626, 1534),
+    "evidence": (648, 1590),
     "gpnn_parts": (54, None),
     "grief": (275, 480),
     "images": (25, None),
