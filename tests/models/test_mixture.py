@@ -145,7 +145,7 @@ def log_joint(X, y, logs):
     return oracle.log_marginal(oracle.matern32(X, X, 1.0, length), y, noise) + prior
 
 
-@pytest.mark.parametrize("num_free", [1, 2])
+@pytest.mark.parametrize("num_free", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_evidence_and_predictions_are_those_of_quadrature(num_free):
     """Over a lengthscale, and a lengthscale and the noise variance, by SciPy's quadrature."""
     X, Y = rows(15)

@@ -126,7 +126,7 @@ def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
     monkeypatch.setattr(GPnn, "finish", lambda self, model: finished.append(model) or model)
     data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
-    found = choice.choose(Task(data), seconds=30.0, report=lines.append)
+    found = choice.choose(Task(data), seconds=5.0, report=lines.append)
     first, final = [line for line in lines if line.startswith("gpnn")][:2]
     assert first.startswith("gpnn from the first start: held-out NLPD 0.000")
     assert final.startswith("gpnn: held-out NLPD 1.000")
