@@ -166,8 +166,8 @@ def test_evidence_and_predictions_are_those_of_quadrature(num_free):
         return joint(*logs) * oracle.predict(K, Kuf, 1.0, Y[:, 0], noise)[0][0]
 
     bounds = [(-3.5, 3.5), (-9.0, 2.5)][:num_free]
-    evidence = integrate.nquad(joint, bounds, opts={"epsrel": 1e-3})[0]
-    mean = integrate.nquad(moment, bounds, opts={"epsrel": 1e-3})[0] / evidence
+    evidence = integrate.nquad(joint, bounds, opts={"epsrel": 1e-5})[0]
+    mean = integrate.nquad(moment, bounds, opts={"epsrel": 1e-5})[0] / evidence
     summary = model.describe()[0]
     np.testing.assert_allclose(summary.log_evidence, np.log(evidence), atol=0.03)
     np.testing.assert_allclose(summary.laplace_evidence, np.log(evidence), atol=0.2)
