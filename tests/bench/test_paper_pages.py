@@ -80,7 +80,16 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    assert stems == {*WHOLE, *PARTS, "small_tables", "class_tables", "mixed_tables", "devices"}
+    others = {"small_tables", "class_tables", "mixed_tables", "devices", "large"}
+    assert stems == {*WHOLE, *PARTS, *others}
+
+
+def test_the_page_on_files_has_the_peaks_of_its_records():
+    lines = (PAGES / "large.jsonl").read_text(encoding="utf-8").splitlines()
+    peaks = {r["title"]: r["peak"] for r in map(json.loads, lines) if r["num_rows"] == 10**6}
+    page = " ".join((PAGES.parent / "large-data.md").read_text(encoding="utf-8").split())
+    for title in ("SOLVE-GP", "SoftKI", "GRIEF"):
+        assert f"{peaks[title]:.0f} MB ({title}" in page
 
 
 def test_the_page_of_small_tables_is_a_view_of_its_records():
