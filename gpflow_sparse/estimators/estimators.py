@@ -133,7 +133,21 @@ class SparseGPEstimator(BaseEstimator):
             raise ValueError(
                 f"X must hold numbers if it is an array: {error}; give texts in a DataFrame."
             ) from None
-        return X if frame else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+        return self._named(X, options.get("reset", True))
+
+    def _named(self, X: Any, reset: bool) -> pd.DataFrame:
+        """
+        Checked rows with the names of the columns of training. Rows to predict that lack names, or
+        those of a model that was trained on an array, have them by position: scikit-learn has
+        warned, and has refused another number of columns.
+        """
+        if reset:
+            named = isinstance(X, pd.DataFrame)
+            return X if named else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+        names = list(self.encoder_.feature_names_in_)
+        if not isinstance(X, pd.DataFrame):
+            return as_frame(X, names)
+        return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
 
     def _encoded(self, X: Any) -> np.ndarray:
         """Rows to predict as numbers in original units [N, D]."""
