@@ -138,7 +138,7 @@ def noise_parameter(likelihood: Any) -> gpflow.Parameter:
 
     :raises ValueError: for another likelihood.
     """
-    value = None
+    value: Any = None
     if isinstance(likelihood, Gaussian):
         value = likelihood.scale if likelihood.variance is None else likelihood.variance
     constant = isinstance(value, gpflow.Parameter) or tf.is_tensor(value)
