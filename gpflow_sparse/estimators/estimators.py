@@ -235,7 +235,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
-        :param y: outputs [N] or [N, P], finite.
+        :param y: outputs [N] or [N, P], finite. Several outputs share kernel and noise variance:
+            where their signal-to-noise ratios differ, fit an estimator for each.
         :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
             counts as two equal rows, and its observation has half the noise variance; one of weight
             0 is left out. Kinds, levels and medians of columns, and the choice of a transform,
