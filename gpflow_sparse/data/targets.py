@@ -72,7 +72,7 @@ def split_target(
     if not usable.all():
         notes.append(f"{int((~usable).sum())} rows where {name!r} is no number are not used.")
     if len(np.unique(values[usable])) < 2:
-        raise ValueError(f"target {name!r} must have two different values or more.")
+        raise ValueError(f"target {name!r} must have two different values or more{_alike(cells)}.")
     if column.kind == "number":
         notes += _advice(name, values[usable], task)
     inputs = frame.drop(columns=name)[~missing][usable]
@@ -144,6 +144,14 @@ def _distinct(labels: np.ndarray) -> tuple[str, ...]:
     if np.isfinite(values).all():
         distinct = [distinct[i] for i in np.argsort(values, kind="stable")]
     return tuple(distinct)
+
+
+def _alike(cells: pd.Series) -> str:
+    """What to do about texts such as 01 and 1, which differ as labels only; or nothing."""
+    labels = sorted(set(labels_of(cells)))[:2]
+    if len(labels) < 2:
+        return ""
+    return f"; if {labels[0]!r} and {labels[1]!r} are labels, take classification"
 
 
 def _advice(name: str, values: np.ndarray, task: str | None) -> list[str]:

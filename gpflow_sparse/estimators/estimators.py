@@ -133,7 +133,21 @@ class SparseGPEstimator(BaseEstimator):
             raise ValueError(
                 f"X must hold numbers if it is an array: {error}; give texts in a DataFrame."
             ) from None
-        return X if frame else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+        return self._named(X, options.get("reset", True))
+
+    def _named(self, X: Any, reset: bool) -> pd.DataFrame:
+        """
+        Checked rows with the names of the columns of training. Rows to predict that lack names, or
+        those of a model that was trained on an array, have them by position: scikit-learn has
+        warned, and has refused another number of columns.
+        """
+        if reset:
+            named = isinstance(X, pd.DataFrame)
+            return X if named else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+        names = list(self.encoder_.feature_names_in_)
+        if not isinstance(X, pd.DataFrame):
+            return as_frame(X, names)
+        return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
 
     def _encoded(self, X: Any) -> np.ndarray:
         """Rows to predict as numbers in original units [N, D]."""
@@ -221,7 +235,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
-        :param y: outputs [N] or [N, P], finite.
+        :param y: outputs [N] or [N, P], finite. Several outputs share kernel and noise variance:
+            where their signal-to-noise ratios differ, fit an estimator for each.
         :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
             counts as two equal rows, and its observation has half the noise variance; one of weight
             0 is left out. Kinds, levels and medians of columns, and the choice of a transform,

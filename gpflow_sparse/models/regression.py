@@ -133,14 +133,16 @@ def require_noise(value: Any) -> Any:
 
 def noise_parameter(likelihood: Any) -> gpflow.Parameter:
     """
-    The variance or scale parameter of a Gaussian likelihood with one noise variance.
+    The variance or scale parameter of a Gaussian likelihood with one noise variance; a tensor in a
+    copy by :func:`gpflow.utilities.freeze`.
 
     :raises ValueError: for another likelihood.
     """
-    value = None
+    value: Any = None
     if isinstance(likelihood, Gaussian):
         value = likelihood.scale if likelihood.variance is None else likelihood.variance
-    if not isinstance(value, gpflow.Parameter) or value.shape.num_elements() != 1:
+    constant = isinstance(value, gpflow.Parameter) or tf.is_tensor(value)
+    if not constant or value.shape.num_elements() != 1:
         raise ValueError(
             "likelihood must be gpflow.likelihoods.Gaussian with one noise variance for all rows, "
             f"got {type(likelihood).__name__}; other noise is for SOLVEGP."

@@ -1,5 +1,6 @@
 """Training rows: which are distinct, which are held out, and which are inducing points."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,14 +25,20 @@ def num_distinct(X: np.ndarray) -> int:
 
 def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
     """
-    A recipe with fewer inducing points for a short table, unless their number was chosen.
+    A recipe with fewer inducing points for a short table; sets whose sizes were chosen keep them.
 
     :param X: training inputs [N, D].
     :param chosen: names of the options that a user gave.
     """
-    if {"num_inducing", "num_orthogonal"} & set(chosen) or not hasattr(recipe, "num_inducing"):
+    sets = {name for name in ("num_inducing", "num_orthogonal") if hasattr(recipe, name)}
+    kept = {name: getattr(recipe, name) for name in sets & set(chosen)}
+    if "num_inducing" not in sets or kept.keys() == sets:
         return recipe
-    return recipe.shrunk_to(num_distinct(X), len(X))
+    distinct = num_distinct(X)
+    if not kept:
+        return recipe.shrunk_to(distinct, len(X))
+    # where rows repeat, sets with room for all of them are taken
+    return dataclasses.replace(recipe.shrunk_to(distinct), **kept) if distinct == len(X) else recipe
 
 
 def shuffled(num_rows: int, seed: int) -> np.ndarray:
@@ -68,9 +75,10 @@ def choose_points(recipe: Any, X: np.ndarray, kernel: Any, *sizes: int) -> tuple
     :raises ValueError: if there are fewer training rows than inducing points.
     """
     if sum(sizes) > len(X) == num_distinct(X):
+        names = " + ".join(("num_inducing", "num_orthogonal")[: len(sizes)])
         raise ValueError(
-            f"num_inducing + num_orthogonal = {sum(sizes)} exceeds the {len(X)} training rows; "
-            "take fewer inducing points."
+            f"{names} = {' + '.join(map(str, sizes))} exceeds the {len(X)} "
+            "training rows; take fewer inducing points."
         )
     method = getattr(recipe, "initialization", "kmeans")
     return gs.initialization.split_orthogonal(

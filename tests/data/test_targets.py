@@ -65,7 +65,8 @@ def test_advice_on_few_integers_and_outliers():
     [
         ([1.0, 2.0], {"name": "z"}, "target must be a column of the table, got 'z'"),
         ([None, None], {"name": "y"}, "target 'y' is empty"),
-        ([1.0, 1.0], {"name": "y"}, "two different values"),
+        ([1.0, 1.0], {"name": "y"}, r"two different values or more\."),
+        (["01", "1"], {"name": "y"}, "if '01' and '1' are labels, take classification"),
         (["a", "b"], {"name": "y", "task": "regression"}, "must hold numbers for regression"),
     ],
 )

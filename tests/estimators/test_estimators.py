@@ -361,6 +361,18 @@ def test_pipeline_search_and_folds():
     assert search.best_score_ > 0.5
 
 
+@pytest.mark.filterwarnings("ignore:X .*feature names:UserWarning")
+def test_rows_without_the_names_of_training_have_them_by_position(exact):
+    X, y = smooth()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    named = SparseGPRegressor("exact", random_state=0).fit(frame, y)
+    expected = exact.predict(X)
+    for model, rows in ((named, X), (named, frame.set_axis([7, 8, 9], axis=1)), (exact, frame)):
+        np.testing.assert_allclose(model.predict(rows), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="2 features"):
+        named.predict(X[:, :2])
+
+
 @pytest.mark.parametrize(
     "name",
     ["shop", *(pytest.param(n, marks=pytest.mark.nightly) for n in messy.NAMES if n != "shop")],

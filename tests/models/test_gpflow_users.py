@@ -71,6 +71,21 @@ def test_gpflows_natural_gradient_of_one_set_is_ours():
     np.testing.assert_allclose(theirs.q_sqrt[0], ours.q_sqrt[0], atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["SOLVEGPR", "NearestNeighborGP", "BasisGPR", "SVGP"])
+def test_a_frozen_model_predicts_the_same(name):
+    kernel = gpflow.kernels.Matern52()
+    made = {
+        "SOLVEGPR": lambda: gs.models.SOLVEGPR((X, Y), kernel, orthogonal().inducing_variable),
+        "NearestNeighborGP": lambda: gs.models.NearestNeighborGP((X, Y), kernel),
+        "BasisGPR": lambda: gs.models.BasisGPR((X, Y), gs.bases.RandomFourier(kernel, 40)),
+        "SVGP": orthogonal,
+    }
+    model = made[name]()
+    frozen = gpflow.utilities.freeze(model)
+    for found, expected in zip(frozen.predict_y(X[:5]), model.predict_y(X[:5]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
 def test_parameters_of_several_sets_can_be_set_trainable():
     model = orthogonal()
     gpflow.set_trainable(model.q_mu, False)

@@ -61,6 +61,14 @@ def test_a_smooth_function_of_few_rows_is_found():
 
 
 @pytest.mark.nightly
+def test_a_smooth_function_without_noise_is_found_from_sixty_rows():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (160, 2))
+    rows, new = standardized(X, np.sin(3.0 * X[:, 0]) * X[:, 1], 0.0, 100, rng)
+    assert scores(train_arrays("auto", rows), new)[0] < 0.003  # 0.02 by Matern kernels only
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(("seconds", "most"), [(30.0, 0.03)])
 def test_a_series_has_a_rough_kernel(seconds, most):
     rng = np.random.default_rng(0)

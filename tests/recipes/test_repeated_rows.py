@@ -10,6 +10,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.registry import read_options, recipe_of
+from gpflow_sparse.recipes.rows import choose_points, sized
 from gpflow_sparse.recipes.starts import InitialHyperparameters
 from gpflow_sparse.recipes.task import Task
 
@@ -76,6 +77,20 @@ def test_two_sets_have_all_distinct_rows_together(method):
         assert (len(base), len(together)) == (25, 40)
         expected = sort_rows(np.unique(dataset.train[0], axis=0))
         np.testing.assert_allclose(sort_rows(together), expected, rtol=1e-12)
+
+
+def test_a_size_that_was_chosen_leaves_the_other_to_the_rows(rng):
+    X = rng.normal(size=(60, 2))
+    assert sized(recipe_of("solvegp", num_inducing=20), X, ["num_inducing"]).sizes == (20, 15)
+    assert sized(recipe_of("solvegp", num_orthogonal=20), X, ["num_orthogonal"]).sizes == (15, 20)
+    both = ["num_inducing", "num_orthogonal"]
+    assert sized(recipe_of("solvegp"), X, both).sizes == (256, 256)
+    repeated = np.concatenate([X, X])  # room for all of them
+    assert sized(recipe_of("solvegp", num_inducing=20), repeated, both[:1]).sizes == (20, 256)
+    with pytest.raises(ValueError, match=r"num_inducing \+ num_orthogonal = 50 \+ 15 exceeds"):
+        choose_points(recipe_of("solvegp"), X, None, 50, 15)
+    with pytest.raises(ValueError, match=r"^num_inducing = 70 exceeds the 60 training rows"):
+        choose_points(recipe_of("svgp"), X, None, 70)
 
 
 def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():

@@ -170,7 +170,9 @@ class Component(tf.Module):
         else:
             vector = LogParameters(self.parameters)
             each = [vector.values(draw) for draw in self.draws]
-            present = [tf.stack(parts) for parts in zip(*each, strict=True)]
+            # a list of numbers of NumPy would be of float32 in a graph
+            tensors = [[tf.convert_to_tensor(part) for part in parts] for parts in each]
+            present = [tf.stack(parts) for parts in zip(*tensors, strict=True)]
             log_weights = tf.constant(self.log_weights, dtype)
         if len(present) == num_kernel:  # the noise variance is fixed
             noise = tf.convert_to_tensor(self.noise_variance) * tf.ones_like(log_weights)
