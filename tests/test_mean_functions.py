@@ -7,7 +7,14 @@ import tensorflow as tf
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import gpflow_sparse as gs
-from gpflow_sparse.mean_functions import BoostedTrees, RectifiedFilters, identity_convolution, pca
+from gpflow_sparse import mean_functions
+from gpflow_sparse.mean_functions import (
+    BoostedTrees,
+    RectifiedFilters,
+    TreeLogits,
+    identity_convolution,
+    pca,
+)
 from tests.oracles import convolutional as oracle
 
 
@@ -165,12 +172,99 @@ def test_a_model_with_trees_is_saved_and_exported(boosted, tmp_path):
 
 def test_other_models_than_boosted_trees_of_squared_error_are_refused(boosted):
     models, X, _ = boosted
-    labels = HistGradientBoostingClassifier(max_iter=2).fit(X, X[:, 0] > 0.0)
     absolute = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(X, X[:, 0])
     groups = HistGradientBoostingRegressor(categorical_features=[0], max_iter=2)
     groups.fit(np.floor(np.abs(X)), X[:, 0])
-    for wrong in (labels, absolute, groups, HistGradientBoostingRegressor(), "trees"):
+    for wrong in (absolute, groups, HistGradientBoostingRegressor(), "trees"):
         with pytest.raises(ValueError, match="models must be fitted HistGradientBoostingRegressor"):
             BoostedTrees.from_scikit_learn([models[0], wrong])
     with pytest.raises(ValueError, match="got none"):
         BoostedTrees.from_scikit_learn([])
+    labels = HistGradientBoostingClassifier(max_iter=2).fit(X, X[:, 0] > 0.0)
+    with pytest.raises(ValueError, match=r"one loss and number of outputs, got .*log_loss"):
+        BoostedTrees.from_scikit_learn([models[0], labels])
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def classifiers(request):
+    """Classifiers, rows, and the average log odds of these ``[N, P]``."""
+    rng = np.random.default_rng(4)
+    X = np.round(rng.normal(size=(600, 3)), 1)
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=600), [0.0, 0.8][: request.param - 1])
+    models = [
+        HistGradientBoostingClassifier(max_iter=count, max_leaf_nodes=5).fit(X[i:], y[i:])
+        for i, count in ((0, 5), (200, 3))
+    ]
+    logits = np.mean([model.decision_function(X) for model in models], axis=0)
+    return models, X, logits.reshape(len(X), -1)
+
+
+def test_trees_of_classes_are_those_of_scikit_learn(classifiers, monkeypatch):
+    models, X, expected = classifiers
+    trees = BoostedTrees.from_scikit_learn(models)
+    assert trees.num_outputs == expected.shape[1]
+    np.testing.assert_allclose(trees(X), expected, rtol=1e-10, atol=1e-12)
+    monkeypatch.setattr("gpflow_sparse.mean_functions._PAIRS", 4 * len(X))  # blocks of 3 or 4
+    np.testing.assert_allclose(trees(X[:]), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_rows_that_are_known_have_the_log_odds_that_were_given(classifiers):
+    """Equal rows their average, -0.0 as 0.0; in a graph, and beside inputs that are not known."""
+    models, X, logits = classifiers
+    trees, rng = BoostedTrees.from_scikit_learn(models), np.random.default_rng(0)
+    rows, of_row = np.unique(X, axis=0, return_inverse=True)
+    given = rng.normal(size=logits.shape)
+    function = TreeLogits(trees, X, given)
+    function.scale.assign(0.7)
+    function.constant.assign(np.arange(1.0, 1.0 + logits.shape[1]))
+    means = np.stack([given[of_row.ravel() == i].mean(axis=0) for i in range(len(rows))])
+    expected = 0.7 * means + function.constant.numpy()
+    negative = np.where(rows == 0.0, -0.0, rows)
+    for call in (function, tf.function(lambda X: function(X))):
+        np.testing.assert_allclose(call(tf.constant(negative)), expected, rtol=1e-12)
+        mixed = np.concatenate([rows[:5], rows[:5] + 0.03])
+        others = 0.7 * trees(mixed[5:]) + function.constant
+        np.testing.assert_allclose(call(tf.constant(mixed))[:5], expected[:5], rtol=1e-12)
+        np.testing.assert_allclose(call(tf.constant(mixed))[5:], others, rtol=1e-12)
+    assert function(rows[:6].reshape(2, 3, 3)).shape == (2, 3, logits.shape[1])
+    assert len(function.trainable_variables) == 2
+
+
+def test_rows_of_small_integers_have_different_keys():
+    """Their floating point numbers differ in few bits."""
+    grid = np.stack(np.meshgrid(*[np.arange(20.0)] * 3), axis=-1).reshape(-1, 3)
+    rows = np.hstack([grid, np.zeros((len(grid), 30))])
+    keys = mean_functions._row_keys(tf.constant(rows))
+    assert len(np.unique(keys)) == len(rows)
+
+
+def test_a_model_with_log_odds_of_trees_is_saved_and_exported(classifiers, tmp_path):
+    models, X, logits = classifiers
+    trees, new = BoostedTrees.from_scikit_learn(models), X[:50] + 0.03
+    count = logits.shape[1]
+    likelihood = gs.likelihoods.Softmax(count) if count > 1 else gs.likelihoods.BernoulliLogit()
+    model = gpflow.models.SVGP(
+        gpflow.kernels.Matern32(),
+        likelihood,
+        X[:4],
+        mean_function=TreeLogits(trees, X, logits + 1.0),
+        num_latent_gps=count,
+    )
+    model.mean_function.scale.assign(1.5)
+    np.testing.assert_allclose(model.predict_f(new)[0], 1.5 * trees(new), rtol=1e-10, atol=1e-12)
+    known = np.unique(X, axis=0)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    gs.export(model, tmp_path / "export")
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    for rows in (new, known):
+        expected = model.predict_f(rows)[0]
+        np.testing.assert_array_equal(loaded.predict_f(rows)[0], expected)
+        np.testing.assert_allclose(exported.predict_f(tf.constant(rows))[0], expected, rtol=1e-12)
+
+
+def test_log_odds_of_another_shape_are_refused(classifiers):
+    models, X, logits = classifiers
+    trees = BoostedTrees.from_scikit_learn(models)
+    with pytest.raises(ValueError, match=r"logits must be \[600, .\], one row for each of rows"):
+        TreeLogits(trees, X, logits[:5])

@@ -16,7 +16,7 @@ from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.rows import random_rows
 from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
-from gpflow_sparse.recipes.tree_mean import TreeMean, fit_tree_mean
+from gpflow_sparse.recipes.tree_mean import ClassTreeMean, TreeMean, fit_tree_mean
 from gpflow_sparse.validation import checks
 
 # Rows, and most inducing points, by which the start of the noise variance is judged.
@@ -31,7 +31,7 @@ def build_model(
     likelihood: Any = None,
     noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
-    mean: TreeMean | None = None,
+    mean: TreeMean | ClassTreeMean | None = None,
 ) -> gpflow.models.GPModel:
     """
     The model of a recipe, with inducing points and hyperparameters initialized from the data, and
@@ -63,7 +63,9 @@ def build_model(
         if recipe.has_tree_mean and mean is None:
             mean = _tree_mean(recipe, dataset, starts, start)
         if mean is not None:
-            starts = InitialHyperparameters(mean.residual_data(dataset), likelihood, kernel)
+            starts = InitialHyperparameters(
+                mean.residual_data(dataset), likelihood, kernel, variance=mean.start_variance
+            )
         if start is not None:  # its values replace kernel, noise and inducing points
             recipe = _with_any_points(recipe)
             kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
@@ -113,9 +115,9 @@ def _tree_mean(
     dataset: Dataset,
     starts: InitialHyperparameters,
     start: gpflow.models.GPModel | None,
-) -> TreeMean:
+) -> TreeMean | ClassTreeMean:
     """A mean of trees, with the weight of that of the start if it has one."""
-    if start is None:
+    if start is None or dataset.num_classes is not None:
         return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
     weight = getattr(start.mean_function, "weight", None)
     return fit_tree_mean(dataset, start.kernel, start.likelihood.variance, recipe.seed, weight)

@@ -9,7 +9,7 @@ from gpflow.models import GPModel
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.task import Task
-from gpflow_sparse.recipes.tree_mean import TreeMean
+from gpflow_sparse.recipes.tree_mean import ClassTreeMean, TreeMean
 from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
 
 MEASURED = 10
@@ -37,7 +37,7 @@ class Candidate:
         name: str = "",
         hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
-        mean: TreeMean | None = None,
+        mean: TreeMean | ClassTreeMean | None = None,
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.recipe, self.rows = recipe, task.dataset.train

@@ -23,7 +23,12 @@ from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 from gpflow_sparse.recipes.task import Task, candidates, method_of
-from gpflow_sparse.recipes.tree_mean import TreeMean, expected_seconds, fit_tree_mean
+from gpflow_sparse.recipes.tree_mean import (
+    ClassTreeMean,
+    TreeMean,
+    expected_seconds,
+    fit_tree_mean,
+)
 from gpflow_sparse.training.calibration import calibration_improvement
 from gpflow_sparse.validation import checks
 
@@ -244,21 +249,26 @@ class _Race:
         self.held_out = task.dataset.take(order[:count])
         self.rest = task.on(task.dataset.take(order[count:]))
         self._starts = self._starts_of(self.rest.dataset)
-        self._about_trees: tuple[InitialHyperparameters, TreeMean] | None = None
+        self._about_trees: tuple[InitialHyperparameters, TreeMean | ClassTreeMean] | None = None
         self.start_seconds = 0.0
 
-    def _starts_of(self, dataset: Dataset) -> InitialHyperparameters:
+    def _starts_of(self, dataset: Dataset, variance: float = 1.0) -> InitialHyperparameters:
         until = time.perf_counter() + _STARTS * self.seconds_left
-        return InitialHyperparameters(dataset, self.task.likelihood, self.task.kernel, until=until)
+        return InitialHyperparameters(
+            dataset, self.task.likelihood, self.task.kernel, until=until, variance=variance
+        )
 
-    def _prepared(self, recipe: Recipe) -> tuple[InitialHyperparameters, TreeMean | None]:
+    def _prepared(
+        self, recipe: Recipe
+    ) -> tuple[InitialHyperparameters, TreeMean | ClassTreeMean | None]:
         """The starts of a method, and its mean of trees if it has one, which is fitted once."""
         if not recipe.has_tree_mean:
             return self._starts, None
         if self._about_trees is None:
             data = self.rest.dataset
             mean = fit_tree_mean(data, *self._starts.find(recipe)[:2], recipe.seed)
-            self._about_trees = self._starts_of(mean.residual_data(data)), mean
+            starts = self._starts_of(mean.residual_data(data), mean.start_variance)
+            self._about_trees = starts, mean
         return self._about_trees
 
     @property
@@ -326,7 +336,9 @@ class _Race:
 
     def _has_slow_trees(self, name: str) -> bool:
         """Whether a candidate has a mean of trees for which there is no time."""
-        seconds = expected_seconds(*self.rest.dataset.train[0].shape)
+        dataset = self.rest.dataset
+        num_rows, num_columns = dataset.train[0].shape
+        seconds = expected_seconds(num_rows, num_columns, dataset.num_classes)
         return self.task.recipe(name).has_tree_mean and seconds > _TREES_SHARE * self.seconds_left
 
     def refine(self) -> None:

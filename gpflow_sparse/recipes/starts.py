@@ -101,6 +101,7 @@ class InitialHyperparameters:
         kernel: gpflow.kernels.Kernel | None = None,
         *,
         until: float = math.inf,
+        variance: float = 1.0,
     ) -> None:
         """
         :param dataset: standardized.
@@ -109,8 +110,10 @@ class InitialHyperparameters:
         :param kernel: copied in place of the kernels that configurations name.
         :param until: value of ``time.perf_counter``: half of the time until then is for the
             comparison of kernels, and after it no round of axes begins.
+        :param variance: of a kernel that is not fitted.
         """
         self._dataset, self._given, self._until = dataset, kernel, until
+        self._variance = variance
         self._kernels_until = time.perf_counter() + 0.5 * (until - time.perf_counter())
         self._rounds: set[_Trial] = set()  # trials whose axes have been tried
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
@@ -209,6 +212,8 @@ class InitialHyperparameters:
         """The given kernel, or the configuration's kernel with median lengthscales."""
         trial = _Trial(self._names(recipe)[0], recipe.ard, recipe.on_grid, recipe.seed)
         kernel = self._kernel(trial)
+        if self._given is None and self._variance != 1.0:
+            kernel.variance.assign(self._variance)
         if getattr(recipe, "metric", COLUMNS) == GRADIENTS and self._given is None:
             return LinearMap(kernel, np.eye(self._dataset.train[0].shape[1]))
         return kernel

@@ -1,6 +1,6 @@
 """
-Boosted trees as the prior mean of a GP: thresholds and interactions that a stationary kernel does
-not extrapolate.
+Boosted trees as the prior mean of a GP, of outputs or of log odds of classes: thresholds and
+interactions that a stationary kernel does not extrapolate.
 """
 
 import dataclasses
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.model_selection import KFold
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.model_selection import KFold, StratifiedKFold
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.mean_functions import BoostedTrees
+from gpflow_sparse.mean_functions import BoostedTrees, TreeLogits
 from gpflow_sparse.recipes.base import TREES, ZERO
 from gpflow_sparse.recipes.rows import Pair, shuffled
 
@@ -24,13 +24,15 @@ from gpflow_sparse.recipes.rows import Pair, shuffled
 _SMALL = {"max_depth": 8, "max_leaf_nodes": 31, "learning_rate": 0.1}
 _LARGE = {"max_depth": 10, "max_leaf_nodes": 127, "learning_rate": 0.2}
 _MANY_ROWS = 20_000
-# Folds, and rows above which there are two; values of the inputs to which the trees of all folds
-# are fitted.
+# Folds, and rows above which there are two; with more than two classes there are three folds where
+# the rows times the classes are more. Values of the inputs to which the trees of all folds are
+# fitted.
 _NUM_FOLDS, _TWO_FOLDS = 5, 50_000
 _MAX_ROUNDS = 300  # trees of a fold
 _MAX_VALUES = 4e6
-# Seconds of a core for each of these values, and for a row to pass through the trees of a fold.
-_SECONDS, _ROW_SECONDS = 3e-6, 1.2e-5
+# Seconds of a core for each of these values, and for a row to pass through the trees of a fold; and
+# fraction of both for each column of log odds of classes, whose trees end earlier.
+_SECONDS, _ROW_SECONDS, _CLASS_FRACTION = 3e-6, 1.2e-5, 0.5
 # Held-out rows that give the weight of the trees, at most a fifth, and their nearest rows.
 _HELD_OUT, _NEIGHBORS = 2000, 64
 
@@ -52,6 +54,8 @@ class TreeMean:
     """``m(X) [N, 1]``."""
     seconds: float
     """Time of the trees."""
+    start_variance = 1.0
+    """Of a kernel that is not fitted."""
 
     def residual_data(self, dataset: Dataset) -> Dataset:
         """The data set with the residuals for training outputs, for starting hyperparameters."""
@@ -66,15 +70,53 @@ class TreeMean:
         self.function.remember(X, tf.constant(self.values, X.dtype))
 
 
-def expected_seconds(num_rows: int, num_columns: int) -> float:
+@dataclasses.dataclass(frozen=True)
+class ClassTreeMean:
+    """
+    A mean function of log odds by boosted trees. Rows and labels stay as they are: the function has
+    the log odds of the training rows by trees that were fitted to other rows.
+    """
+
+    function: TreeLogits
+    seconds: float
+    """Time of the trees."""
+    start_variance = 0.1
+    """Of a kernel: what trees leave of log odds varies little."""
+
+    def residual_data(self, dataset: Dataset) -> Dataset:
+        """The data set as it is: classes have no residuals."""
+        return dataset
+
+    def model_rows(self, dataset: Dataset) -> Pair:
+        """The training rows for a model that has the mean function."""
+        return dataset.train
+
+    def remember(self, X: tf.Tensor) -> None:
+        """Nothing, since the function has the values at the training rows."""
+
+
+def expected_seconds(num_rows: int, num_columns: int, num_classes: int | None = None) -> float:
     """Time to fit the trees and to evaluate them at all rows, on one core."""
-    folds = _num_folds(num_rows)
+    folds = _num_folds(num_rows, num_classes)
     values = min(_MAX_VALUES, (folds - 1) * num_rows * num_columns)
-    return _SECONDS * values + _ROW_SECONDS * folds * num_rows
+    seconds = _SECONDS * values + _ROW_SECONDS * folds * num_rows
+    return seconds if num_classes is None else _CLASS_FRACTION * _columns(num_classes) * seconds
 
 
-def _num_folds(num_rows: int) -> int:
-    return 2 if num_rows > _TWO_FOLDS else _NUM_FOLDS
+def _columns(num_classes: int) -> int:
+    """Columns of log odds."""
+    return 1 if num_classes == 2 else num_classes
+
+
+def has_rare_classes(labels: np.ndarray) -> bool:
+    """Whether a class has too few rows ``[N, 1]`` to be in the rows of each fold."""
+    return bool(np.unique(labels, return_counts=True)[1].min() < 2 * _NUM_FOLDS)
+
+
+def _num_folds(num_rows: int, num_classes: int | None) -> int:
+    if num_rows > _TWO_FOLDS:
+        return 2
+    return 3 if num_rows * _columns(num_classes or 2) > _TWO_FOLDS else _NUM_FOLDS
 
 
 def fit_tree_mean(
@@ -83,10 +125,10 @@ def fit_tree_mean(
     noise_variance: Any,
     seed: int = 0,
     weight: float | None = None,
-) -> TreeMean:
+) -> TreeMean | ClassTreeMean:
     """
     The average of the trees of five folds, of two folds of more than 50,000 rows, weighted as the
-    GP beside them needs it.
+    GP beside them needs it. The scale of log odds of classes is a hyperparameter of the model.
 
     The weight w is 1 where the trees predict held-out rows better, by the mean absolute error, than
     a GP of the nearest other rows, and 1/2 elsewhere. A weight by least squares was worse: rows
@@ -95,49 +137,67 @@ def fit_tree_mean(
     :param dataset: standardized, with one output; of long tables the trees are fitted to some rows.
     :param kernel: of a GP of the outputs without the trees.
     :param weight: w, if it is known already.
-    :raises ValueError: for classes or several outputs.
+    :raises ValueError: for several outputs, or a class of few rows.
     """
-    if dataset.num_classes is not None or dataset.train[1].shape[1] != 1:
-        raise ValueError(
-            f"mean must be {ZERO} for classes and for several outputs; {TREES} are fitted to one."
-        )
     begin = time.perf_counter()
     order = shuffled(len(dataset.train[0]), seed)
+    if dataset.num_classes is None and dataset.train[1].shape[1] != 1:
+        raise ValueError(f"mean must be {ZERO} for several outputs; {TREES} are fitted to one.")
+    if dataset.num_classes is not None and has_rare_classes(dataset.train[1]):
+        raise ValueError(
+            f"mean must be {ZERO} where a class has fewer than {2 * _NUM_FOLDS} training rows; "
+            f"{TREES} are fitted to folds of them."
+        )
     models, out_of_fold, average = _fitted_trees(dataset, order, seed)
+    if dataset.num_classes is not None:
+        trees = BoostedTrees.from_scikit_learn(models)
+        logits = TreeLogits(trees, dataset.train[0], out_of_fold)
+        return ClassTreeMean(logits, time.perf_counter() - begin)
     if weight is None:
-        weight = _weight(dataset, out_of_fold, kernel, noise_variance, order)
+        weight = _weight(dataset, out_of_fold[:, 0], kernel, noise_variance, order)
     function = BoostedTrees.from_scikit_learn(models, weight)
-    residuals = dataset.train[1] - weight * out_of_fold[:, None]
-    return TreeMean(function, residuals, weight * average[:, None], time.perf_counter() - begin)
+    residuals = dataset.train[1] - weight * out_of_fold
+    return TreeMean(function, residuals, weight * average, time.perf_counter() - begin)
 
 
 def _fitted_trees(
     dataset: Dataset, order: np.ndarray, seed: int
-) -> tuple[list[HistGradientBoostingRegressor], np.ndarray, np.ndarray]:
+) -> tuple[list[Any], np.ndarray, np.ndarray]:
     """
     The trees of all folds, and for every row their average predictions by trees that were fitted
-    without it ``[N]`` and by all ``[N]``.
+    without it ``[N, P]`` and by all ``[N, P]``; of classes these are log odds.
 
     :param order: of the rows ``[N]``; those that are not fitted are the last.
     """
     (X, Y), weights = dataset.train, dataset.weights
-    count = _num_folds(len(X))
+    count = _num_folds(len(X), dataset.num_classes)
     rows = order[: max(1000, int(_MAX_VALUES / ((count - 1) * X.shape[1])))]
-    folds = KFold(min(count, len(rows)), shuffle=True, random_state=seed)
+    kinds = (KFold, HistGradientBoostingRegressor)
+    if dataset.num_classes is not None:
+        kinds = (StratifiedKFold, HistGradientBoostingClassifier)
+    folds = kinds[0](min(count, len(rows)), shuffle=True, random_state=seed)
     sizes = _LARGE if len(rows) > _MANY_ROWS else _SMALL
-    models, out_of_fold, average = [], np.zeros(len(X)), np.zeros(len(X))
-    for fitted, left_out in folds.split(rows):
-        own = rows[fitted]
-        model = HistGradientBoostingRegressor(
-            max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes
-        ).fit(X[own], Y[own, 0], None if weights is None else weights[own])
-        values = model.predict(X)
-        out_of_fold[rows[left_out]] = values[rows[left_out]]
+    columns = _columns(dataset.num_classes or 2)
+    models, out_of_fold, average = [], np.zeros((len(X), columns)), np.zeros((len(X), columns))
+    for fitted, left_out in folds.split(rows, Y[rows, 0]):
+        own, others = rows[fitted], rows[left_out]
+        model = kinds[1](max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes).fit(
+            X[own], Y[own, 0], None if weights is None else weights[own]
+        )
+        values = _values(model, X)
+        out_of_fold[others] = values[others]
         average += values / folds.n_splits
         models.append(model)
-    others = order[len(rows) :]
-    out_of_fold[others] = average[others]
+    never_fitted = order[len(rows) :]
+    out_of_fold[never_fitted] = average[never_fitted]
     return models, out_of_fold, average
+
+
+def _values(model: Any, X: np.ndarray) -> np.ndarray:
+    """Predictions or log odds ``[N, P]``."""
+    is_classifier = isinstance(model, HistGradientBoostingClassifier)
+    values = model.decision_function(X) if is_classifier else model.predict(X)
+    return values.reshape(len(X), -1)
 
 
 def _weight(

@@ -5,8 +5,9 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.recipes import options, points
-from gpflow_sparse.recipes.base import Recipe, option
+from gpflow_sparse.recipes.base import TREES, ZERO, Recipe, option
 from gpflow_sparse.recipes.rows import choose_points
+from gpflow_sparse.recipes.tree_mean import has_rare_classes
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class SolveGP(Recipe):
         "mixed computes products with a batch in float32 in training.",
         choices=["full", "mixed"],
     )
+    mean: str = option(
+        ZERO,
+        "Prior mean: zero, or trees, boosted trees of the outputs or of the log odds of classes. "
+        "auto tries both for classes.",
+        choices=[ZERO, TREES],
+    )
 
     @classmethod
     def suits(cls, task: Any) -> str:
@@ -50,8 +57,18 @@ class SolveGP(Recipe):
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         # Robust-max trains faster; softmax has probabilities that are calibrated where classes
         # overlap or few steps were made, and is the only one where there is no time for both.
-        tried = {"softmax": {"likelihood": "softmax"}} if task.has_many_classes else {}
+        tried: dict[str, dict[str, Any]] = {}
+        is_open = task.likelihood is None and not {"likelihood", "mean"} & set(task.options)
+        if task.has_labels and is_open and not has_rare_classes(task.dataset.train[1]):
+            link = "bernoulli_logit" if task.dataset.num_classes == 2 else "softmax"
+            tried[TREES] = {"mean": TREES, "likelihood": link}
+        if task.has_many_classes:
+            tried["softmax"] = {"likelihood": "softmax"}
         return {**tried, "": {}}
+
+    @property
+    def full_title(self) -> str:
+        return f"{super().full_title}{' about trees' if self.mean == TREES else ''}"
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
