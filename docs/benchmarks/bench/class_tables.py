@@ -85,7 +85,7 @@ def of(make: Callable[[], Any]) -> Callable[[Classes], Scores]:
         from sklearn.preprocessing import StandardScaler
 
         model = make_pipeline(StandardScaler(), make()).fit(*data.train)
-        return _scores(data.test[1], model.predict_proba(data.test[0]))
+        return scores_of(data.test[1], model.predict_proba(data.test[0]))
 
     return score
 
@@ -102,10 +102,11 @@ def lightgbm(data: Classes) -> Scores:
     model = lightgbm.LGBMClassifier(**options, min_child_samples=5)
     stop = lightgbm.early_stopping(50, verbose=False)
     model.fit(X, y, eval_set=[(held, labels)], callbacks=[stop, lightgbm.log_evaluation(0)])
-    return _scores(data.test[1], model.predict_proba(data.test[0]))
+    return scores_of(data.test[1], model.predict_proba(data.test[0]))
 
 
-def _scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
+def scores_of(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
+    """The scores of probabilities ``[N, C]`` for labels ``[N]``."""
     P = np.clip(probabilities, 1e-6, None)  # trees may say that a class is impossible
     P = P / P.sum(axis=1, keepdims=True)
     log_loss = -np.mean(np.log(P[np.arange(len(labels)), labels]))

@@ -298,6 +298,17 @@ def mixed_tables(datasets: str, rows: str, splits: str, output: Path) -> None:
     _run_tables(mixed_tables, datasets, rows, splits, output)
 
 
+@_of_tables("mixed-classes")
+def mixed_classes(datasets: str, rows: str, splits: str, output: Path) -> None:
+    """Compare the automatic choice with other classifiers on tables with categories.
+
+    Finished rows are kept, and the same command resumes after the last one.
+    """
+    from bench import mixed_classes
+
+    _run_tables(mixed_classes, datasets, rows, splits, output)
+
+
 def _run_tables(module: Any, datasets: str, rows: str, splits: str, output: Path) -> None:
     with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
         chosen = _split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits")

