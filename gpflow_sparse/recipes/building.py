@@ -63,9 +63,7 @@ def build_model(
         if recipe.has_tree_mean and mean is None:
             mean = _tree_mean(recipe, dataset, starts, start)
         if mean is not None:
-            starts = InitialHyperparameters(
-                mean.residual_data(dataset), likelihood, kernel, variance=mean.start_variance
-            )
+            starts = starts.about(mean)
         if start is not None:  # its values replace kernel, noise and inducing points
             recipe = _with_any_points(recipe)
             kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE

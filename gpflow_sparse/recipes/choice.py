@@ -248,15 +248,15 @@ class _Race:
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * num_rows)))
         self.held_out = task.dataset.take(order[:count])
         self.rest = task.on(task.dataset.take(order[count:]))
-        self._starts = self._starts_of(self.rest.dataset)
+        self._starts = InitialHyperparameters(
+            self.rest.dataset, task.likelihood, task.kernel, until=self._starts_until
+        )
         self._about_trees: tuple[InitialHyperparameters, TreeMean | ClassTreeMean] | None = None
         self.start_seconds = 0.0
 
-    def _starts_of(self, dataset: Dataset, variance: float = 1.0) -> InitialHyperparameters:
-        until = time.perf_counter() + _STARTS * self.seconds_left
-        return InitialHyperparameters(
-            dataset, self.task.likelihood, self.task.kernel, until=until, variance=variance
-        )
+    @property
+    def _starts_until(self) -> float:
+        return time.perf_counter() + _STARTS * self.seconds_left
 
     def _prepared(
         self, recipe: Recipe
@@ -267,8 +267,7 @@ class _Race:
         if self._about_trees is None:
             data = self.rest.dataset
             mean = fit_tree_mean(data, *self._starts.find(recipe)[:2], recipe.seed)
-            starts = self._starts_of(mean.residual_data(data), mean.start_variance)
-            self._about_trees = starts, mean
+            self._about_trees = self._starts.about(mean, self._starts_until), mean
         return self._about_trees
 
     @property

@@ -113,7 +113,7 @@ class InitialHyperparameters:
         :param variance: of a kernel that is not fitted.
         """
         self._dataset, self._given, self._until = dataset, kernel, until
-        self._variance = variance
+        self._likelihood, self._variance = likelihood, variance
         self._kernels_until = time.perf_counter() + 0.5 * (until - time.perf_counter())
         self._rounds: set[_Trial] = set()  # trials whose axes have been tried
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
@@ -132,6 +132,13 @@ class InitialHyperparameters:
             return self._fit(trial)
         warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
         return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
+
+    def about(self, mean: Any, until: float = math.inf) -> "InitialHyperparameters":
+        """Starting hyperparameters of a GP about a mean of trees of the same rows."""
+        data = mean.residual_data(self._dataset)
+        return InitialHyperparameters(
+            data, self._likelihood, self._given, until=until, variance=mean.start_variance
+        )
 
     def first(self, recipe: Any) -> Hyperparameters | None:
         """

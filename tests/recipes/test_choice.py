@@ -89,7 +89,7 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
     with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = candidates(with_kernel)
-    assert names == ["dirichlet_gpnn", "solvegp", "swsgp", "site_vgp"]
+    assert names == ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp", "site_vgp"]
     assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
 
 
@@ -147,7 +147,7 @@ def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypa
 
 def test_classes_on_few_rows_have_one_method():
     names = [candidates(Task(table_of(rows, 2, 2))) for rows in (300, 1500, 2500)]
-    many = ["dirichlet_gpnn", "solvegp", "swsgp"]
+    many = ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp"]
     assert names == [["site_vgp"], [*many, "site_vgp"], many]
     assert candidates(Task(table_of(300, 2, 3), likelihood="multiclass")) == ["solvegp"]
     task = Task(table_of(60, 2, 3))
