@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import class_tables, devices, mixed_tables, small_tables
+from bench import class_tables, devices, mixed_classes, mixed_tables, small_tables
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -80,7 +80,7 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
     stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
-    others = {"small_tables", "class_tables", "mixed_tables", "devices", "large"}
+    others = {"small_tables", "class_tables", "mixed_classes", "mixed_tables", "devices", "large"}
     assert stems == {*WHOLE, *PARTS, *others}
 
 
@@ -122,6 +122,13 @@ def test_the_page_of_tables_with_categories_is_a_view_of_its_records():
     text = (PAGES / "mixed_tables.md").read_text()
     assert mixed_tables.page(records) == text
     assert all(f"{r['nlpd']:.3f}, {r['rmse']:.3f}, {r['coverage']:.3f}" in text for r in records)
+
+
+def test_the_page_of_classes_with_categories_is_a_view_of_its_records():
+    records = small_tables.read(PAGES / "mixed_classes.jsonl")
+    text = (PAGES / "mixed_classes.md").read_text()
+    assert mixed_classes.page(records) == text
+    assert all(f" {r['log_loss']:.4f} |" in text for r in records)
 
 
 def test_the_page_of_devices_is_a_view_of_its_records():

@@ -215,7 +215,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         lines += ["", f"## {title[0].upper()}{title[1:]}", "", f"| table | {' | '.join(ROWS)} |"]
         lines.append("| --- |" + " --- |" * len(ROWS))
         form = ".0f" if score == "wall" else ".4f" if score == "log_loss" else ".3f"
-        for name in dict.fromkeys(key[0] for key in complete):
+        for name in (*dict.fromkeys(key[0] for key in complete), None):
             cells = [f"{mean_of(complete, row, score, name):{form}}" for row in ROWS]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+            lines.append(f"| {name or '*mean*'} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
