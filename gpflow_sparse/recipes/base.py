@@ -341,6 +341,10 @@ class Recipe:
         """The model to keep, from the trained one."""
         return model
 
+    def settled(self: Self, model: "gpflow.models.GPModel") -> Self:
+        """The recipe with what :meth:`finish` chose for a model, not to be chosen again."""
+        return self
+
     def require_model(self, model: "gpflow.models.GPModel") -> None:
         """:raises ValueError: for a trained model that cannot be one of this recipe."""
 

@@ -56,6 +56,8 @@ class Candidate:
         )
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
+        self.finish_seconds = 0.0
+        """Time of :meth:`~gpflow_sparse.recipes.base.Recipe.finish`."""
         self.row_seconds = 0.0
         """Time to predict and score a row."""
 

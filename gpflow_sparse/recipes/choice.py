@@ -43,6 +43,8 @@ _STARTS = 0.4
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
+# Fraction of the time by which the end of the training of a method without steps may exceed it.
+_SLACK = 0.1
 # Largest fraction of the time that is left for the trees of a mean, which are fitted twice.
 _TREES_SHARE = 0.3
 
@@ -124,7 +126,8 @@ def _for_all_rows(task: Task, race: "_Race", seconds: float | None, interrupted:
     """The choice after a race: the winner, and how it is trained on all rows in the time left."""
     best = race.best
     assert best is not None  # run has scored at least one
-    out_of_time = not interrupted and race.seconds_left < best.build_seconds
+    needed = best.build_seconds + max(0.0, best.finish_seconds - _SLACK * (seconds or 0.0))
+    out_of_time = not interrupted and race.seconds_left < needed
     num_steps, attempt = best.recipe.num_iterations, race.attempts[best.name]
     start: GPModel | None = best.model
     left = race.seconds_left - _scoring_seconds(best, task.dataset)
@@ -380,7 +383,10 @@ class _Race:
                 del self.attempts[self._early.name]
                 self.best = self._early = None
             if not candidate.recipe.is_trained:
+                begin = time.perf_counter()
                 candidate.model = candidate.recipe.finish(candidate.model)
+                candidate.finish_seconds = time.perf_counter() - begin
+                candidate.recipe = candidate.recipe.settled(candidate.model)
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         (X, Y), weights = self.held_out.train, self.held_out.weights
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)

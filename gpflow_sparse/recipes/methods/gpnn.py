@@ -1,5 +1,6 @@
 """Nearest-neighbor GPs on tables."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,9 @@ from gpflow_sparse.recipes.untrained import evaluate_once
 
 # Entries of the covariances of a block of rows with their neighbors.
 _BLOCK = 2**22
-# Neighbors; twice as many where these gain so many nats of a left-out row, as predictions then
-# take four times as long; not for long tables, of which as many rows are predicted.
-_FEW, _MIN_GAIN, _MAX_ROWS = 128, 0.01, 50_000
+# Neighbors; twice as many where these gain so many nats of a left-out row, of at most so many, as
+# predictions then take four times as long; not for long tables, of which as many rows are predicted.
+_FEW, _MIN_GAIN, _COMPARED, _MAX_ROWS = 128, 0.01, 4000, 50_000
 # Most rows to leave out for variances that depend on the input; fewer of more than 128 neighbors.
 _LEFT_OUT = 8000
 
@@ -90,15 +91,22 @@ class GPnn(Recipe):
             model.fit_local_variance(num_rows=min(_LEFT_OUT, most))
         return model
 
+    def settled(self, model: Any) -> "GPnn":
+        return dataclasses.replace(self, num_neighbors=int(model.neighbors.num_neighbors))
+
     def _add_neighbors(self, model: Any) -> None:
         """Take more neighbors where left-out rows are predicted clearly better."""
         neighbors, num_rows = model.neighbors, len(model.data[0])
         few, more = neighbors.num_neighbors, min(2 * _FEW, len(neighbors.Z))
         if self.num_neighbors is not None or more <= few or num_rows > _MAX_ROWS:
             return
-        before = model.leave_one_out_log_density() / num_rows
-        neighbors.num_neighbors = more
-        if model.leave_one_out_log_density() / num_rows < before + _MIN_GAIN:
+        before, gain = model.num_objective_rows, 0.0
+        model.num_objective_rows = min(_COMPARED, before or num_rows)
+        for count, sign in ((few, -1.0), (more, 1.0)):
+            neighbors.num_neighbors = count
+            gain += sign * float(model.leave_one_out_log_density()) / num_rows
+        model.num_objective_rows = before
+        if gain < _MIN_GAIN:
             neighbors.num_neighbors = few
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

@@ -7,7 +7,6 @@ import gpflow_sparse as gs
 from gpflow_sparse.recipes import options, points
 from gpflow_sparse.recipes.base import TREES, ZERO, Recipe, option
 from gpflow_sparse.recipes.rows import choose_points
-from gpflow_sparse.recipes.tree_mean import has_rare_classes
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,8 @@ class SolveGP(Recipe):
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         # Robust-max trains faster; softmax has probabilities that are calibrated where classes
         # overlap or few steps were made, and is the only one where there is no time for both.
+        from gpflow_sparse.recipes.tree_mean import has_rare_classes
+
         tried: dict[str, dict[str, Any]] = {}
         is_open = task.likelihood is None and not {"likelihood", "mean"} & set(task.options)
         if task.has_labels and is_open and not has_rare_classes(task.dataset.train[1]):
