@@ -42,10 +42,10 @@ def scores(model, new):
 def test_noise_starts_where_the_data_have_little():
     """Models with inducing points once started at a variance of 0.01, and stayed there."""
     rng = np.random.default_rng(0)
-    rows, new = standardized(*smooth(600, rng), 1e-3, 100, rng)
+    rows, new = standardized(*smooth(400, rng), 1e-3, 100, rng)
     kernel = gs.recipes.starts.KERNELS["matern52"](lengthscales=median_lengthscales(rows[0]))
     assert subset_hyperparameters(*rows, kernel, num_rows=300) < 1e-4
-    model = train_arrays("solvegp", rows, num_steps=100, num_inducing=100, num_orthogonal=100)
+    model = train_arrays("solvegp", rows, num_steps=100, num_inducing=75, num_orthogonal=75)
     error, deviation = scores(model, new)
     assert float(model.likelihood.variance.numpy()) < 5e-3
     assert deviation < 3.0 * error
@@ -54,8 +54,8 @@ def test_noise_starts_where_the_data_have_little():
 def test_a_smooth_function_of_few_rows_is_found():
     rng = np.random.default_rng(0)
     rows, new = standardized(*smooth(300, rng), 1e-3, 100, rng)
-    mixture = train_arrays("auto", rows, num_components=4)
-    gpnn = train_arrays("gpnn", rows)
+    mixture = train_arrays("auto", rows, num_components=4, num_draws=8)
+    gpnn = train_arrays("gpnn", rows, num_neighbors=128)
     assert scores(mixture, new)[0] < 0.1
     assert scores(gpnn, new)[0] < 0.12
 
