@@ -302,8 +302,8 @@ def test_joint_samples_are_functions(rng):
 
 
 def test_chunks_change_nothing(rng, monkeypatch):
-    """50 draws of 15 rows take several, those of 5 rows one; of the same draws."""
-    monkeypatch.setattr(layer_posterior, "_CHUNK_ENTRIES", 4_000)
+    """The hidden layer takes 15 rows in two, 5 rows in one; of the same draws."""
+    monkeypatch.setattr(layer_posterior, "_CHUNK_ENTRIES", 10 * 2 * 7)  # two outputs, seven points
     model = gaussian(two_layers(rng, images=False), num_samples=50, seed=0)
     X, Y = rng.normal(size=(15, D)), rng.normal(size=(15, 1))
 

@@ -76,18 +76,20 @@ def test_rows_are_streamed(weighting, known):
 
 
 def test_many_rows_are_read_in_blocks(monkeypatch):
-    """150 rows of 16 neighbors, 64 rows in each block, as batches of 20 of them."""
-    monkeypatch.setattr(closed_form, "_ENTRIES", 64 * 16**2)
+    """150 rows of 16 neighbors at once, 64 rows in each block, and as batches of 20 of them."""
     rng = np.random.default_rng(0)
     X, points = rng.normal(size=(150, 2)), NeighborInducingPoints(rng.normal(size=(16, 2)), 16)
     model = SWSGP(gpflow.kernels.Matern12(), gpflow.likelihoods.Gaussian(), points, num_data=150)
     model.count_neighbors(X)
     data, found = (X, np.sin(3.0 * X[:, :1])), []
-    for source in (data, tf.data.Dataset.from_tensor_slices(data).batch(20)):
+    batches = tf.data.Dataset.from_tensor_slices(data).batch(20)
+    for source, num_rows in ((data, 150), (data, 64), (batches, 64)):
+        monkeypatch.setattr(closed_form, "_ENTRIES", num_rows * 16**2)
         model.update_posterior(source)
         found.append((model.q_mu.numpy(), model.q_sqrt.numpy()))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+    for one, *others in zip(*found, strict=True):
+        for other in others:
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
 
 
 def test_points_that_no_row_sees_stay_as_they_are():

@@ -42,10 +42,10 @@ def scores(model, new):
 def test_noise_starts_where_the_data_have_little():
     """Models with inducing points once started at a variance of 0.01, and stayed there."""
     rng = np.random.default_rng(0)
-    rows, new = standardized(*smooth(400, rng), 1e-3, 100, rng)
+    rows, new = standardized(*smooth(600, rng), 1e-3, 100, rng)
     kernel = gs.recipes.starts.KERNELS["matern52"](lengthscales=median_lengthscales(rows[0]))
     assert subset_hyperparameters(*rows, kernel, num_rows=300) < 1e-4
-    model = train_arrays("solvegp", rows, num_steps=100, num_inducing=75, num_orthogonal=75)
+    model = train_arrays("solvegp", rows, num_steps=100, num_inducing=100, num_orthogonal=100)
     error, deviation = scores(model, new)
     assert float(model.likelihood.variance.numpy()) < 5e-3
     assert deviation < 3.0 * error
