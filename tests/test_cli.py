@@ -284,7 +284,10 @@ def test_the_best_of_the_candidates_is_chosen_and_recorded(run, rng, tmp_path, m
         (["--device", "gpu:7"], ["gpu:7", "CPU:0"]),
         (["--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "grief", "--data", "digits"], ["grief", "regression", "basis_svgp"]),
-        (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
+        (
+            ["--data", "my.csv", "--method", "softki", "--likelihood", "laplace"],
+            ["likelihood must be gaussian"],
+        ),
         (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
         (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),
