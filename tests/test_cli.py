@@ -248,7 +248,7 @@ def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
 def test_few_rows_go_to_a_mixture_of_exact_gps(run, rng, tmp_path):
     """More rows to the best candidate, of which tests/estimators has a choice in each run."""
     write_csv(tmp_path / "my.csv", numbers(rng))
-    code, out, err = run("fit", "--data", "my.csv", *ALONE)
+    code, out, err = run("fit", "--data", "my.csv", "--num-draws", "4", *ALONE)
     assert code == 0, err
     assert last_json(out)["results"][0]["title"] == "GP mixture"
     assert "mixture is the method for at most 1000 rows." in err
@@ -284,7 +284,10 @@ def test_the_best_of_the_candidates_is_chosen_and_recorded(run, rng, tmp_path, m
         (["--device", "gpu:7"], ["gpu:7", "CPU:0"]),
         (["--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "grief", "--data", "digits"], ["grief", "regression", "basis_svgp"]),
-        (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
+        (
+            ["--data", "my.csv", "--method", "softki", "--likelihood", "laplace"],
+            ["likelihood must be gaussian"],
+        ),
         (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
         (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),

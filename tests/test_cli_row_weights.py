@@ -6,7 +6,7 @@ import pytest
 
 from tests.command_line import run as run
 
-FIT = ["fit", "--data", "my.csv", "--method", "gpnn", "--no-plot"]
+FIT = ["fit", "--data", "my.csv", "--method", "gpnn", "--no-plot", "--no-baseline"]
 
 
 @pytest.fixture

@@ -303,8 +303,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         rows = self._standardized(X)
         _require_joint(rows)
         Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
-        inverse = self.model_.standardizer.inverse_outputs
-        samples = np.stack([inverse(y) for y in Y], axis=-1)  # [N, P, S]
+        original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
+        samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
 
     def _draw_observations(self, rows: np.ndarray, count: int, rng: Any) -> np.ndarray:

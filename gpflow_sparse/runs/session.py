@@ -29,6 +29,10 @@ def session(
     :raises ValueError: for a device that the machine does not have.
     """
     with _quiet_import():
+        import check_shapes
+
+        # of GPflow's functions, which takes 2 s, and which nobody reads here
+        check_shapes.set_rewrite_docstrings(None)
         import gpflow
         import numpy as np
         import tensorflow as tf

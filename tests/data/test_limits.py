@@ -153,16 +153,16 @@ def test_a_parquet_file_that_grows_too_much_is_refused(tmp_path, pa):
         read_table(tmp_path / "a.parquet")
 
 
-def test_thousands_of_bad_columns_give_five_lines_and_a_count(tmp_path):
-    names = ",".join(f"c{i}" for i in range(5000))
+def test_many_bad_columns_give_five_lines_and_a_count(tmp_path):
+    names = ",".join(f"c{i}" for i in range(1000))
     path = tmp_path / "a.csv"
-    path.write_text(f"{names}\n{','.join(['x'] * 5000)}\n{','.join(['nan'] * 5000)}\n")
+    path.write_text(f"{names}\n{','.join(['x'] * 1000)}\n{','.join(['nan'] * 1000)}\n")
     with pytest.raises(ValueError) as caught:
         read_table(path)
     lines = str(caught.value).splitlines()
     assert len(lines) == 7
     assert lines[1].startswith("  column 'c0': 1 missing cell, the first in row 3 ('nan')")
-    assert lines[-1] == "  and 9995 more; 5000 columns have bad cells"
+    assert lines[-1] == "  and 1995 more; 1000 columns have bad cells"
 
 
 def test_long_cells_and_names_are_cut_short_in_errors(tmp_path):

@@ -53,8 +53,8 @@ def test_value_and_gradient_equal_those_of_tensorflow(kind, ard, layout, rng):
 
 @pytest.mark.parametrize("kind", ["Matern12", "SquaredExponential"])
 def test_fits_end_in_the_optimum_of_tensorflow(kind, rng, monkeypatch):
-    X = rng.normal(size=(150, 3))
-    Y = np.sin(2.0 * X[:, :1]) + 0.2 * rng.normal(size=(150, 1))
+    X = rng.normal(size=(60, 3))
+    Y = np.sin(2.0 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
     found = []
     for closed in (hyperparameters._closed_form, lambda model: None):
         monkeypatch.setattr(hyperparameters, "_closed_form", closed)

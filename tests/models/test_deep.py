@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
 from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.models.deep import layer_posterior
 from tests.oracles import convolutional, deep, solvegp
 
 N, D, NOISE = 5, 2, 0.2
@@ -300,17 +301,18 @@ def test_joint_samples_are_functions(rng):
     assert together < 0.1 * apart  # jitter lets them differ
 
 
-def test_chunks_change_nothing(rng):
-    """5,000 draws of 150 rows take several, those of 50 rows one; of the same draws."""
-    model = gaussian(two_layers(rng, images=False), num_samples=5000, seed=0)
-    X, Y = rng.normal(size=(150, D)), rng.normal(size=(150, 1))
+def test_chunks_change_nothing(rng, monkeypatch):
+    """The hidden layer takes 15 rows in two, 5 rows in one; of the same draws."""
+    monkeypatch.setattr(layer_posterior, "_CHUNK_ENTRIES", 10 * 2 * 7)  # two outputs, seven points
+    model = gaussian(two_layers(rng, images=False), num_samples=50, seed=0)
+    X, Y = rng.normal(size=(15, D)), rng.normal(size=(15, 1))
 
     def terms(rows):
         with tf.GradientTape() as tape:
             value = model.elbo((X[rows], Y[rows])) + model.prior_kl()
         return [value, *tape.gradient(value, model.trainable_variables)]
 
-    parts = [terms(slice(start, start + 50)) for start in (0, 50, 100)]
+    parts = [terms(slice(start, start + 5)) for start in (0, 5, 10)]
     for whole, each in zip(terms(slice(None)), zip(*parts, strict=True), strict=True):
         np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=1e-8, atol=1e-8)
 

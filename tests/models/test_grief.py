@@ -150,7 +150,7 @@ def test_the_bound_is_sgprs_below_the_evidence_and_grows_with_nested_functions()
     rows = data(60)
     evidence = float(GPR(rows, kernel(), noise_variance=NOISE).log_marginal_likelihood())
     bounds = []
-    for p in (1, 3, 6, 10, 20, 40, 100):
+    for p in (1, 6, 20, 100):
         model = build(rows, num_eigenfunctions=p)
         stock = SGPR(rows, model.kernel, BasisFeatures(model.basis), noise_variance=NOISE)
         np.testing.assert_allclose(model.elbo(), stock.elbo(), rtol=1e-9)

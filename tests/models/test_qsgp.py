@@ -178,9 +178,9 @@ def test_the_hybrid_is_better_than_sgpr_with_its_points_and_below_the_evidence()
     cov = k(X).numpy() + 0.01 * np.eye(60)
     Y = np.linalg.cholesky(cov) @ rng.normal(size=(60, 1))
     found = []
-    for count in (4, 8, 16):
+    for count in (4, 12):
         Z = np.linspace(-2.0, 2.0, count)[:, None]
-        basis = gs.bases.Hybrid(k, Z, 400)
+        basis = gs.bases.Hybrid(k, Z, 200)
         model = gs.models.QSGP(
             basis, gpflow.likelihoods.Gaussian(0.01), num_data=60, basis_batch_size=40
         )
@@ -192,7 +192,7 @@ def test_the_hybrid_is_better_than_sgpr_with_its_points_and_below_the_evidence()
         sgpr = gpflow.models.SGPR((X, Y), k, Z, noise_variance=0.01)
         assert found[-1] > float(sgpr.elbo())
     evidence = float(gpflow.models.GPR((X, Y), k, noise_variance=0.01).log_marginal_likelihood())
-    assert found[0] < found[1] < found[2] < evidence + 1.0
+    assert found[0] < found[1] < evidence + 1.0
 
 
 # Estimates, over all draws
@@ -219,14 +219,16 @@ def at_draws(model, function):
         vars(model).pop("_draw", None)
 
 
-def step_gradients(model, batch, draws):
-    """Losses and gradients of steps at some draws: the moves of plain steps of rate one."""
+@contextlib.contextmanager
+def steps_of_rate_one(model, batch):
+    """Losses and gradients of plain steps at given draws, as a function of the draws."""
     optimizer = gs.training.SparseSGD(1.0, dense=tf.keras.optimizers.SGD(1.0))
     batch = tuple(tf.constant(part) for part in batch)
-    start = [v.numpy() for v in model.variables]
-    variables, found = trained(model), []
-    before = [v.numpy() for v in variables]
-    with at_draws(model, lambda: model.sparse_step(batch, optimizer)) as step:
+
+    def at(step, draws):
+        start = [v.numpy() for v in model.variables]
+        variables, found = trained(model), []
+        before = [v.numpy() for v in variables]
         for pair in draws:
             loss, finite = step(pair)
             assert finite
@@ -234,7 +236,10 @@ def step_gradients(model, batch, draws):
             found.append((float(loss), moves))
             for variable, value in zip(model.variables, start, strict=True):
                 variable.assign(value)
-    return found
+        return found
+
+    with at_draws(model, lambda: model.sparse_step(batch, optimizer)) as step:
+        yield lambda draws: at(step, draws)
 
 
 def trained(model):
@@ -249,9 +254,14 @@ def exact_gradients(model, batch):
     return float(loss), [tf.convert_to_tensor(g).numpy() for g in found]
 
 
-def steps_average(model, batch):
-    losses, gradients = zip(*step_gradients(model, batch, all_draws(model)), strict=True)
+def average_of(found):
+    losses, gradients = zip(*found, strict=True)
     return np.mean(losses), [np.mean(part, axis=0) for part in zip(*gradients, strict=True)]
+
+
+def steps_average(model, batch):
+    with steps_of_rate_one(model, batch) as steps:
+        return average_of(steps(all_draws(model)))
 
 
 def elbo_average(model, batch):
@@ -293,7 +303,9 @@ def test_steps_are_the_oracles_at_every_draw():
     Phi, s = model.basis(X).numpy(), np.diag(model.basis.prior_precision().numpy())
     mu, C, y = model.q_mu.numpy()[:, 0], factor(model, 0), Y[:, 0]
     some = all_draws(model)[::31]
-    for (it, jt), (loss, _) in zip(some, step_gradients(model, (X, Y), some), strict=True):
+    with steps_of_rate_one(model, (X, Y)) as steps:
+        found = steps(some)
+    for (it, jt), (loss, _) in zip(some, found, strict=True):
         L = qsgp.l_mu_estimate_diagonal(Phi, y, mu, s, NOISE, it, jt, n=20)
         for q in (it, jt):
             L += 0.5 * qsgp.l_sigma_estimate_chevron(Phi, C, s, NOISE, it, jt, q, 0, n=20)
@@ -366,13 +378,14 @@ def test_the_gradient_of_anchored_sites_is_that_of_their_average_value(site):
     model, (X, Y) = site_problem(site, "fourier-chevron")
     direction = np.random.default_rng(1).normal(size=model.q_mu.shape)
 
-    def average(shift=0.0):
+    def average(steps, shift=0.0):
         model.q_mu.assign_add(shift * direction)
         model.prepare_step(0, lambda: (X[3:], Y[3:]))
-        return steps_average(model, (X, Y))
+        return average_of(steps(all_draws(model)))
 
-    _, (slopes, *_) = average()
-    low, high = average(-1e-5)[0], average(2e-5)[0]
+    with steps_of_rate_one(model, (X, Y)) as steps:
+        _, (slopes, *_) = average(steps)
+        low, high = average(steps, -1e-5)[0], average(steps, 2e-5)[0]
     np.testing.assert_allclose(np.sum(slopes * direction), (high - low) / 2e-5, rtol=1e-5)
 
 
@@ -403,7 +416,7 @@ def test_values_at_the_support_rows_follow_every_step(name):
     model = MODELS[name](L=2)
     optimizer = gs.training.SparseAdagrad(0.1, dense=gs.training.adam(0.01))
     step = tf.function(lambda: model.sparse_step((X, Y), optimizer), autograph=False)
-    for i in range(60):
+    for i in range(20):
         model.prepare_step(i, lambda: (X, Y))
         step()
     vectors = [model.tail.mu.numpy()]

@@ -75,11 +75,11 @@ def test_a_step_sets_touched_precisions_to_their_maximizer(shape, L):
 
 @pytest.mark.parametrize("options", [{}, {"covariance": "chevron", "num_dense_columns": 3}])
 def test_closed_forms_in_turn_raise_the_exact_elbo_to_a_stationary_point(options):
-    X, Y = sinc_data(15)
-    model = build(X, 8, **options)
+    X, Y = sinc_data(10)
+    model = build(X, 6, **options)
     found = []
     for _ in range(4):
-        model.refine((X, Y), 20)
+        model.refine((X, Y), 10)
         model.update_covariance(X)
         found.append(float(model.exact_elbo((X, Y))))
     assert np.all(np.diff(found) > -1e-6)

@@ -135,10 +135,10 @@ def test_a_minibatch_counts_for_all_rows_and_is_a_composite_likelihood():
     whole = float(model.elbo((X, Y)))
     np.testing.assert_allclose(whole, oracle.log_density_dense(B @ B.T, Y, NOISE), rtol=1e-9)
     assert abs(total - whole) > 1.0
-    # nor is it unbiased over all batches of three rows
-    X, Y, B = X[:7], Y[:7], B[:7]
-    model.num_data = 7
-    batches = [list(part) for part in itertools.combinations(range(7), 3)]
+    # nor is it unbiased over all batches of two rows
+    X, Y, B = X[:5], Y[:5], B[:5]
+    model.num_data = 5
+    batches = [list(part) for part in itertools.combinations(range(5), 2)]
     average = np.mean([float(model.elbo((X[part], Y[part]))) for part in batches])
     assert abs(average - oracle.log_density_dense(B @ B.T, Y, NOISE)) > 0.5
 
@@ -149,7 +149,7 @@ def test_probes_are_drawn_anew_at_every_call():
     call = tf.function(lambda: value_and_gradients(model, rows), autograph=False)
     value, first = call()
     np.testing.assert_allclose(value, build().training_loss(rows), rtol=1e-10)
-    drawn = [call()[1] for _ in range(400)]
+    drawn = [call()[1] for _ in range(100)]
     differences = [np.abs(a - b).max() for a, b in zip(first, drawn[0], strict=True)]
     assert max(differences) > 1e-3
     for k, slope in enumerate(exact):
@@ -312,16 +312,16 @@ def uncollapsed(model, num_data=None):
 
 
 def test_the_bound_over_the_weights_is_unbiased_under_batches():
-    """Of 3 of 7 rows, at any q."""
-    X, Y = (part[:7] for part in data(P=2))
+    """Of 2 of 5 rows, at any q."""
+    X, Y = (part[:5] for part in data(P=2))
     model = fitted(2)
-    bound = uncollapsed(model, num_data=7)
+    bound = uncollapsed(model, num_data=5)
     bound.q_mu.assign(bound.q_mu + 0.3)
-    batches = [list(part) for part in itertools.combinations(range(7), 3)]
+    batches = [list(part) for part in itertools.combinations(range(5), 2)]
     values = [float(bound.elbo((X[part], Y[part]))) for part in batches]
     np.testing.assert_allclose(np.mean(values), bound.elbo((X, Y)), rtol=1e-9)
     S = model.weights.q_sqrt.numpy() @ model.weights.q_sqrt.numpy().T
-    expected = oracle.elbo(whitened(X), Y, NOISE, bound.q_mu.numpy(), S, batches[4], 7)
+    expected = oracle.elbo(whitened(X), Y, NOISE, bound.q_mu.numpy(), S, batches[4], 5)
     np.testing.assert_allclose(values[4], expected, rtol=1e-9)
 
 

@@ -54,8 +54,8 @@ def test_noise_starts_where_the_data_have_little():
 def test_a_smooth_function_of_few_rows_is_found():
     rng = np.random.default_rng(0)
     rows, new = standardized(*smooth(300, rng), 1e-3, 100, rng)
-    mixture = train_arrays("auto", rows, num_components=4)
-    gpnn = train_arrays("gpnn", rows)
+    mixture = train_arrays("auto", rows, num_components=4, num_draws=8)
+    gpnn = train_arrays("gpnn", rows, num_neighbors=128)
     assert scores(mixture, new)[0] < 0.1
     assert scores(gpnn, new)[0] < 0.12
 

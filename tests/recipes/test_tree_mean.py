@@ -23,7 +23,12 @@ from tests.command_line import ALONE, read_csv, run
 __all__ = ["run"]  # a fixture
 
 N = 1200
-QUICK: dict[str, Any] = {"kernel": "matern32", "num_subset": 300, "metric": "columns"}
+QUICK: dict[str, Any] = {
+    "kernel": "matern32",
+    "num_subset": 300,
+    "metric": "columns",
+    "num_neighbors": 16,
+}
 ROUNDS = 60
 
 
@@ -49,6 +54,10 @@ def smooth(X):
     return np.sin(X[:, 0]) + X[:, 1]
 
 
+def option(name):
+    return f"--{name.replace('_', '-')}"
+
+
 def fitted(data, **options):
     return tree_mean.fit_tree_mean(data, gpflow.kernels.Matern52(lengthscales=2.0), 0.1, **options)
 
@@ -66,7 +75,7 @@ def test_residuals_are_those_of_rows_that_the_trees_have_not_seen():
 def test_the_model_is_a_gp_of_the_residuals_about_the_trees():
     data, new = table(steps), np.random.default_rng(1).normal(size=(20, 4))
     mean = fitted(data)
-    model = build_model(GPnn(mean="trees", num_neighbors=16, **QUICK), data, mean=mean)
+    model = build_model(GPnn(mean="trees", **QUICK), data, mean=mean)
     kernel, noise = model.kernel, model.likelihood.variance
     rest = gs.models.NearestNeighborGP(
         (data.train[0], mean.residuals), kernel, num_neighbors=16, noise_variance=noise.numpy()
@@ -85,7 +94,7 @@ def test_the_weight_is_one_where_trees_predict_better_than_nearest_rows():
 
 def test_the_model_of_all_rows_has_the_weight_of_its_start():
     """Its hyperparameters are those of residuals with that weight."""
-    data, recipe = table(steps), GPnn(mean="trees", num_neighbors=16, **QUICK)
+    data, recipe = table(steps), GPnn(mean="trees", **QUICK)
     mean = fitted(data, weight=0.5)
     start = build_model(recipe, data, mean=mean)
     model = build_model(recipe, data, start=start)
@@ -136,7 +145,7 @@ def test_known_values_of_trees_are_those_of_the_rows_of_the_model(monkeypatch):
     data = table(steps)
     mean = fitted(data)
     monkeypatch.setattr(BoostedTrees, "_evaluate", None)  # is not called for the training rows
-    model = build_model(GPnn(mean="trees", num_neighbors=16, **QUICK), data, mean=mean)
+    model = build_model(GPnn(mean="trees", **QUICK), data, mean=mean)
     np.testing.assert_array_equal(model.mean_function(model.data[0]), mean.values)
 
 
@@ -171,9 +180,9 @@ def test_classes_and_several_outputs_have_no_trees(change):
 @pytest.mark.nightly
 def test_float32_has_trees(float_type):
     data = table(steps)
-    model = gs.recipes.gpnn(*data.train, mean="trees", num_neighbors=16, **QUICK)
+    model = gs.recipes.gpnn(*data.train, mean="trees", **QUICK)
     assert model.predict_f(data.train[0][:3].astype(float_type))[0].dtype == float_type
-    plain = gs.recipes.gpnn(*data.train, num_neighbors=16, **QUICK)
+    plain = gs.recipes.gpnn(*data.train, **QUICK)
     new = np.random.default_rng(1).normal(size=(500, 4)).astype(float_type)
     errors = [np.mean((m.predict_f(new)[0][:, 0] - steps(new)) ** 2) for m in (model, plain)]
     assert errors[0] < 0.8 * errors[1]
@@ -187,8 +196,7 @@ def test_a_run_about_trees_predicts_from_its_file(run, tmp_path):
         "gpnn",
         "--mean",
         "trees",
-        "--kernel",
-        "matern32",
+        *(word for name, value in QUICK.items() for word in (option(name), str(value))),
         "--data",
         "my.csv",
         "--output",

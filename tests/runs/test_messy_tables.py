@@ -32,7 +32,9 @@ def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
     new = messy.table(name, seed=1)
     write(new.drop(columns="y").sample(frac=1.0, axis=1, random_state=0), tmp_path / "new.csv")
     write(new.dropna(subset="y"), tmp_path / "scored.csv")
-    code, out, err = run("fit", "--data", "my.csv", "--target", "y", "--no-plot", "--output", "run")
+    options = ["--target", "y", "--num-draws", "4", "--no-plot", "--output", "run"]
+    options += ["--num-steps", "50"]  # of the baseline
+    code, out, err = run("fit", "--data", "my.csv", *options)
     assert code == 0, err
     record = last_json(out)
     assert record["choice"]["method"] == "mixture"

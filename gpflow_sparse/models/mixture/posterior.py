@@ -202,28 +202,37 @@ class MixturePosterior(SparsePosterior):
             end = start + int(states.noise.shape[0])
             own = tf.where((number >= start) & (number < end))[:, 0]
             chosen = tf.gather(number, own) - start
-            picked = tf.nest.map_structure(partial(tf.gather, indices=chosen), states)
-            found.append(self._samples_of(index, picked, X, full_cov, with_noise))
+            # a state is conditioned once, however many of the draws are of it
+            drawn, of_drawn = tf.unique(chosen)
+            picked = tf.nest.map_structure(partial(tf.gather, indices=drawn), states)
+            found.append(self._samples_of(index, picked, of_drawn, X, full_cov, with_noise))
             places.append(own)
             start = end
         order = tf.argsort(tf.concat(places, axis=0))
         return tf.gather(tf.concat(found, axis=0), order)
 
     def _samples_of(
-        self, number: int, states: States, X: tf.Tensor, full_cov: bool, with_noise: bool
+        self,
+        number: int,
+        states: States,
+        chosen: tf.Tensor,
+        X: tf.Tensor,
+        full_cov: bool,
+        with_noise: bool,
     ) -> tf.Tensor:
-        """One draw for each state of a component ``[S, n, P]``."""
+        """Draws of states of a component, whose indices are ``chosen [S]``: ``[S, n, P]``."""
         mean, cov = self._by_draw(number, states, X, joint=full_cov)
-        shape, factor = tf.shape(mean), self._factor**0.5
+        mean, factor = tf.gather(mean, chosen), self._factor**0.5
+        shape = tf.shape(mean)
         standard = tf.random.normal(shape, dtype=mean.dtype)
         if full_cov:
             amount = linalg.jitter(tf.linalg.diag_part(cov))
             L = linalg.cholesky(linalg.add_jitter(cov, amount), "the covariance of the samples")
-            drawn = mean + factor * tf.linalg.matmul(L, standard)
+            drawn = mean + factor * tf.linalg.matmul(tf.gather(L, chosen), standard)
         else:
-            drawn = mean + factor * tf.sqrt(cov)[..., None] * standard
+            drawn = mean + factor * tf.gather(tf.sqrt(cov), chosen)[..., None] * standard
         if with_noise:
-            noise = self._noise_factor * states.noise[:, None, None]
+            noise = self._noise_factor * tf.gather(states.noise, chosen)[:, None, None]
             drawn += tf.sqrt(noise) * tf.random.normal(shape, dtype=mean.dtype)
         transform = self.components[number].transform
         return drawn if transform is None else transform.inverse(drawn)
