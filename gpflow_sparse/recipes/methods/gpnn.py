@@ -13,7 +13,7 @@ from gpflow_sparse.recipes.untrained import evaluate_once
 # Entries of the covariances of a block of rows with their neighbors.
 _BLOCK = 2**22
 # Neighbors; twice as many where these gain so many nats of a left-out row, of at most so many, as
-# predictions then take four times as long; not for long tables, of which as many rows are predicted.
+# predictions then take four times as long; not for long tables, whose predictions take longest.
 _FEW, _MIN_GAIN, _COMPARED, _MAX_ROWS = 128, 0.01, 4000, 50_000
 # Most rows to leave out for variances that depend on the input; fewer of more than 128 neighbors.
 _LEFT_OUT = 8000
