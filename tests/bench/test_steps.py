@@ -190,7 +190,7 @@ def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
     build = {
         "softki": lambda: (step_variants.make("softki", Z), data),
         "svgp": lambda: (step_variants.make("svgp", Z), data),
-        "sgpr": lambda: (gpflow.models.SGPR(data, step_variants._kernel(Z), Z),),
+        "sgpr": lambda: (gpflow.models.SGPR(data, step_variants.kernel_of(Z), Z),),
     }
     model, *given = build[kind]()
     loss, gradients = step_variants.loss_step(model, *given)()
