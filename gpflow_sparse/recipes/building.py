@@ -114,7 +114,14 @@ def _tree_mean(
     starts: InitialHyperparameters,
     start: gpflow.models.GPModel | None,
 ) -> TreeMean | ClassTreeMean:
-    """A mean of trees, with the weight of that of the start if it has one."""
+    """
+    A mean of trees, with the weight of that of the start if it has one.
+
+    :raises ValueError: for regression in minibatches, whose rows are not the residuals of trees
+        that were fitted to other rows.
+    """
+    if dataset.num_classes is None and recipe.by_minibatches:
+        raise ValueError(f"mean must be zero for regression with {recipe.name}; take gpnn.")
     if start is None or dataset.num_classes is not None:
         return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
     weight = getattr(start.mean_function, "weight", None)

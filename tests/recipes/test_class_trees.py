@@ -81,6 +81,7 @@ def test_the_choice_tries_trees_of_classes_that_are_not_rare():
         gs.recipes.solvegp(*rare.train, num_classes=4, mean="trees", **QUICK)
 
 
+@pytest.mark.nightly
 def test_the_choice_takes_trees_of_classes_with_thresholds_and_trains_on(monkeypatch):
     """The chosen model starts from trees of all rows, and from the scale of the trial."""
     task = Task(classes(2), options=QUICK)
@@ -92,6 +93,12 @@ def test_the_choice_takes_trees_of_classes_with_thresholds_and_trains_on(monkeyp
     assert isinstance(model.mean_function, gs.mean_functions.TreeLogits)
     assert len(model.mean_function.keys) == len(task.dataset.train[0])
     assert float(model.mean_function.scale.numpy()) != 1.0
+
+
+def test_regression_in_minibatches_has_no_trees():
+    """Its rows would have the residuals of trees that were fitted to them."""
+    with pytest.raises(ValueError, match="mean must be zero for regression with solvegp"):
+        gs.recipes.solvegp(*table(2).train, mean="trees", **QUICK)
 
 
 @pytest.mark.nightly

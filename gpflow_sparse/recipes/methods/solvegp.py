@@ -39,8 +39,7 @@ class SolveGP(Recipe):
     )
     mean: str = option(
         ZERO,
-        "Prior mean: zero, or trees, boosted trees of the outputs or of the log odds of classes. "
-        "auto tries both for classes.",
+        "Prior mean of classes: zero, or trees, boosted trees of the log odds. auto tries both.",
         choices=[ZERO, TREES],
     )
 
