@@ -136,10 +136,11 @@ def test_files_of_a_newer_format_are_refused(saved, monkeypatch):
 def test_random_damage_is_refused_or_harmless(tmp_path, count):
     trial = corruptions.Trial(tmp_path)
     assert trial.load() == "equal"
-    outcomes = [trial.outcome(seed) for seed in range(count)]  # one in 70 is harmless
+    outcomes = [trial.outcome(seed) for seed in range(count)]
     assert [result for result in outcomes if not corruptions.acceptable(*result)] == []
     assert {name for name, _ in outcomes} >= {"forge", "flip", "truncate"}
-    assert ("forge", "equal") in outcomes
+    if count >= 700:  # one in 70 is harmless; which ones depends on the versions in the header
+        assert ("forge", "equal") in outcomes
 
 
 @pytest.mark.parametrize(
