@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import gpflow_sparse as gs
+from bench import speed_page, step_variants
 from bench.commands import bench
 from bench.papers import data_splits, harness
 from tests.command_line import last_json
@@ -99,3 +100,22 @@ def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
         "finished rows are kept; continue with\n\n    python docs/benchmarks/run.py paper solvegp"
         in err
     )
+
+
+def test_a_recorded_measurement_is_on_the_page_once(run, tmp_path, monkeypatch):
+    layout = {"title": "Searches", "columns": {"title": "work", "milliseconds": "ms"}}
+    monkeypatch.setattr(speed_page, "SECTIONS", [layout | {"commands": ["grief --num-rows 50"]}])
+    seconds = iter([1.0, 2.3456])
+    monkeypatch.setattr(
+        step_variants,
+        "grief",
+        lambda **_: {"rows": [{"title": "search", "milliseconds": next(seconds)}]},
+    )
+    for _ in range(2):
+        code, _, _ = run("grief", "--num-rows", "50", "--record", "kept")
+        assert code == 0
+    (record,) = speed_page.read(tmp_path / "kept" / "speed.jsonl")
+    assert record["command"] == "grief --num-rows 50"
+    page = (tmp_path / "kept" / "speed.md").read_text()
+    assert "| work | ms |\n| --- | --- |\n| search | 2.35 |\n" in page
+    assert f"`grief --num-rows 50`: {record['threads']} core" in page

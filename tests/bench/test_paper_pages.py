@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import class_tables, devices, mixed_classes, mixed_tables, small_tables
+from bench import class_tables, devices, mixed_classes, mixed_tables, small_tables, speed_page
 from bench.papers import harness, pages, tables
 from bench.papers.spec import PaperRun, load_paper
 
@@ -140,6 +140,17 @@ def test_the_page_of_devices_is_a_view_of_its_records():
     rows = {row["model"]: row for row in devices.rows_of(records, "prediction")}
     assert rows["SoftKI(512)"]["gap, GPU 64"] < 1e-12
     assert len(exact) == 18
+
+
+def test_the_page_of_speed_is_a_view_of_its_records():
+    records = speed_page.read(PAGES / "speed.jsonl")
+    text = (PAGES / "speed.md").read_text()
+    assert speed_page.page(records) == text
+    commands = {r["command"] for r in records}
+    assert {c for section in speed_page.SECTIONS for c in section["commands"]} == commands
+    steps = next(r for r in records if r["command"] == "all --quick")["tables"]["rows"]
+    row = next(r for r in steps if r["title"] == "SOLVE-GP(512+512)")
+    assert f"| SOLVE-GP(512+512) | {row['milliseconds']:.3g} | {row['ratio']:.3g} |" in text
 
 
 def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):

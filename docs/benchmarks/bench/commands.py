@@ -38,6 +38,11 @@ def bench() -> None:
 
 
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+_record = click.option(
+    "--record",
+    type=HomePath(file_okay=False),
+    help="Folder of speed.jsonl, to which the tables are added, and of its page, speed.md.",
+)
 
 
 def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) -> Callable[..., Any]:
@@ -47,7 +52,13 @@ def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) ->
     :param methods: choices of the argument METHOD; "none" for a command without it.
     """
 
-    def run(float32: bool, device: str | None, method: str = "none", **options: Any) -> None:
+    def run(
+        float32: bool,
+        device: str | None,
+        record: Path | None,
+        method: str = "none",
+        **options: Any,
+    ) -> None:
         given = {name: value for name, value in options.items() if value not in (None, False)}
         with clear_errors(_PROGRAM), session(float32, device):
             for name, value in given.items():
@@ -61,9 +72,14 @@ def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) ->
             module, function = methods[method]["function"].split(".")
             del sizes["function"]
             measure = getattr(importlib.import_module(f"{__package__}.{module}"), function)
-            _print(measure(**sizes))
+            tables = measure(**sizes)
+            _print(tables)
             if "output" in given:
                 click.echo(f"tables and picture in {given['output']}", err=True)
+            if record is not None:
+                from bench import speed_page
+
+                speed_page.add(record, _spoken(options | {"float32": float32}, method), tables)
 
     run.__doc__ = text
     names = dict.fromkeys(name for sizes in methods.values() for name in sizes)
@@ -71,7 +87,17 @@ def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) ->
     if "none" not in methods:
         options.append(click.argument("method", type=click.Choice(list(methods))))
     precision = click.option("--float32/--float64", default=False, help="Precision.")
-    return functools.reduce(lambda f, add: add(f), [_device, precision, *reversed(options)], run)
+    shared = [_device, _record, precision]
+    return functools.reduce(lambda f, add: add(f), [*shared, *reversed(options)], run)
+
+
+def _spoken(options: Mapping[str, Any], method: str) -> str:
+    """The command that is running, with its options, as it is typed after the script's name."""
+    words = [str(click.get_current_context().info_name)] + [method] * (method != "none")
+    for name, value in options.items():
+        if value not in (None, False):
+            words += [_flag(name)] if value is True else [_flag(name), str(value)]
+    return " ".join(words)
 
 
 def _option(name: str, methods: _Methods, text: str) -> Callable[..., Any]:

@@ -1,27 +1,23 @@
-"""All figures of speed and memory in one table, beside GPflow's and GPyTorch's, with targets."""
+"""Speed and memory of every method in one table, beside GPflow's and GPyTorch's models."""
 
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import gpflow
 import numpy as np
-import tomllib
 
 from bench import image_variants
 from bench import step_variants as variants
 from bench.first_steps import first_steps
-from bench.papers.tables import grid
 from bench.prediction_speed import predictions
-from bench.steps import Row, Step, Tables, measure_memory, table_of, time_in_turn
+from bench.steps import Row, Step, Tables, measure_memory, time_in_turn
 from gpflow_sparse import models
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.persistence import files
 
 _COLUMNS = 8
 
@@ -47,15 +43,14 @@ class Sizes(NamedTuple):
 SIZES = Sizes()
 
 
-def all_methods(quick: bool, output: Path | None) -> Tables:
+def all_methods(quick: bool) -> Tables:
     """
     Steps of every method, the time before the first step, predictions and peak memory.
 
     A ratio is to the row of GPflow's model with the same work, which is timed in turn with it in
-    one process. ``target`` is the ratio, or the seconds, to be reached.
+    one process.
 
     :param quick: fewer repetitions: a third of the time.
-    :param output: folder of the table, ``speed.md``.
     """
     repeats = 7 if quick else 20
     rows: list[Row] = []
@@ -65,21 +60,7 @@ def all_methods(quick: bool, output: Path | None) -> Tables:
         taken = time.perf_counter() - begin
         click.echo(f"{part}: {', '.join(row['title'] for row in found)}: {taken:.0f} s", err=True)
         rows += found
-    rows = [_with_target(row) for row in [*rows, *_quotients(rows)]]
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        files.write_text(output / "speed.md", grid(*table_of(rows)) + "\n")
-    return {"rows": rows}
-
-
-def _with_target(row: Row) -> Row:
-    """The row with its target, if it has one, and whether that was reached."""
-    for target in _TARGETS:
-        if target["part"] == row["part"] and target["title"] in ("", row["title"]):
-            found = row[target.get("of", "ratio")]
-            reached = "yes" if found <= target["most"] else "no"
-            return row | {"target": target["most"], "reached": reached}
-    return row
+    return {"rows": [*rows, *_quotients(rows)]}
 
 
 def _quotients(rows: list[Row]) -> Iterable[Row]:
@@ -201,8 +182,3 @@ def _groups() -> list[tuple[str, Callable[[int], Iterable[Row]]]]:
         ("prediction", _predictions),
         ("memory", _memory),
     ]
-
-
-_TARGETS: list[dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("speed.toml").read_text(encoding="utf-8")
-)["targets"]

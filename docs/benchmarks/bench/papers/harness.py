@@ -1,19 +1,15 @@
 """A paper's table, run again within a budget of time, task by task, and resumed later."""
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import tensorflow as tf
 
-import gpflow_sparse
 from bench import deep_peers
 from bench.papers import (
     bounds,
@@ -32,7 +28,8 @@ from bench.papers.training import (
     DoesNotFitError,
     remove_checkpoints,
 )
-from bench.steps import megabytes, num_threads, run_alone
+from bench.provenance import provenance
+from bench.steps import megabytes, run_alone
 from gpflow_sparse import training
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models.dual.solver import ConvergenceError
@@ -42,7 +39,6 @@ from gpflow_sparse.persistence.schema import parse_json
 from gpflow_sparse.runs.config import CHECKPOINTS
 from gpflow_sparse.runs.rows import checksum
 from gpflow_sparse.runs.session import session
-from gpflow_sparse.runs.training import package_versions
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "solvegp": models.fit_solvegp,
@@ -242,22 +238,6 @@ def fit_alone(
         return results | {"peak": megabytes("VmHWM")}
 
 
-def _commit() -> str:
-    """The commit of the package's source, with "+" if it was changed; empty if not in git."""
-    folder = Path(gpflow_sparse.__file__).parent
-    git = ("git", "-C", str(folder))
-    try:
-        found = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-        )
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "."], capture_output=True, text=True
-        )
-    except OSError:
-        return ""
-    return found.stdout.strip() + "+" * bool(changed.stdout.strip())
-
-
 def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
     """The part of a record that is known before training."""
     row, num_train = task.row, len(dataset.train[0])
@@ -281,9 +261,6 @@ def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
         if "batch_size" in row.options:
             described["epochs"] = steps * min(row.options["batch_size"], num_train) / num_train
     return described | {
-        "cores": os.cpu_count(),
-        "threads": num_threads(),
-        "commit": _commit(),
         "devices": [device.device_type for device in tf.config.list_physical_devices()],
-        "versions": package_versions(),
+        **provenance(),
     }
