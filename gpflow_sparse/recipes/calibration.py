@@ -13,16 +13,19 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair, shuffled
+from gpflow_sparse.training.calibration import MIN_ROWS as LEAST_ROWS
 from gpflow_sparse.training.calibration import calibration_improvement
 
 MIN_ROWS = 8000
 """With fewer training rows none are held out: training without a twentieth was often worse."""
 _FRACTION, _MAX_ROWS = 0.05, 1000
+# Training rows of the shortest table with conformal intervals, of which a third are held out.
+_CONFORMAL_ROWS = 3 * LEAST_ROWS
 
 
 def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
     """Whether a model of these training rows is calibrated."""
-    return recipe.can_calibrate and dataset.num_train >= MIN_ROWS
+    return recipe.can_calibrate and (dataset.num_train >= MIN_ROWS or recipe.conformal)
 
 
 def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
@@ -30,17 +33,41 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | Non
     The rows to train on, and the rows to calibrate on, as training rows of two data sets.
 
     :return: for a folder, the sample of its training rows, and the rows held out when it was
-        opened; all training rows and None for fewer than :data:`MIN_ROWS`, and where the recipe
-        does not calibrate.
+        opened; all training rows and None for fewer than :data:`MIN_ROWS`, unless intervals are to
+        be conformal, and where the recipe does not calibrate.
+    :raises ValueError: for conformal intervals of a table that cannot have them.
     """
+    if recipe.conformal:
+        _require_conformal(recipe, dataset)
     if not will_calibrate(recipe, dataset):
         return dataset, None
     if dataset.shards is not None:
         held = dataset.held_out
         return dataset, None if held is None else dataclasses.replace(dataset, train=held)
     num_rows = len(dataset.train[0])
-    order, count = shuffled(num_rows, recipe.seed), min(int(_FRACTION * num_rows), _MAX_ROWS)
+    order = shuffled(num_rows, recipe.seed)
+    count = min(max(int(_FRACTION * num_rows), LEAST_ROWS), _MAX_ROWS)
     return dataset.take(np.sort(order[count:])), dataset.take(order[:count])
+
+
+def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:
+    """:raises ValueError: for conformal intervals of a table or method that cannot have them."""
+    wrong = ""
+    if not recipe.can_calibrate:
+        wrong = f"without calibration, got method {recipe.name} with calibrate={recipe.calibrate}"
+    elif not recipe.takes_conformal:
+        wrong = f"for method {recipe.name}; take exact or auto"
+    elif dataset.num_classes is not None:
+        wrong = "for classes, which have no intervals"
+    elif dataset.weights is not None:
+        wrong = "for rows of weights: residuals count equally"
+    elif dataset.num_train < _CONFORMAL_ROWS:
+        wrong = (
+            f"for fewer than {_CONFORMAL_ROWS} training rows, of which {LEAST_ROWS} are held out; "
+            f"got {dataset.num_train}"
+        )
+    if wrong:
+        raise ValueError(f"conformal must be False {wrong}.")
 
 
 def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], float]:
@@ -54,7 +81,8 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
         found = float(np.mean(model.predict_log_density(held_out)))
         likelihood = model.likelihood
         known = isinstance(likelihood, gpflow.likelihoods.Gaussian) or has_classes(likelihood)
-        if recipe.can_calibrate and num_rows >= MIN_ROWS and known and np.isfinite(found):
+        will = recipe.can_calibrate and (num_rows >= MIN_ROWS or recipe.conformal)
+        if will and known and np.isfinite(found):
             found += calibration_improvement(model, held_out)
         return found
 
@@ -75,8 +103,10 @@ def calibrate(
     try:
         weights = held_out.weights
         gs.calibrate(model, held_out.train, conformal=recipe.conformal, row_weights=weights)
-    except ValueError as error:  # the model predicts without it
-        report(f"not calibrated: {error}")
+    except ValueError as error:
+        if recipe.conformal:
+            raise
+        report(f"not calibrated: {error}")  # the model predicts without it
     else:
         report(describe_calibration(model))
 

@@ -32,6 +32,7 @@ import pandas as pd
 import gpflow_sparse as gs
 from bench.class_tables import scores_of
 from bench.mixed_tables import FRAMES, categories, flights, read_table
+from bench.papers.boosting_models import fit_stopped
 from bench.small_tables import by_split, mean_of, score_rows
 
 # Package, name and column of the classes.
@@ -45,7 +46,7 @@ _TABLES = {
     "diamonds": ("ggplot2", "diamonds", "cut"),
 }
 TABLES = (*_TABLES, "delays")
-_SECONDS, _ROUNDS, _PATIENCE = 60.0, 3000, 50
+_SECONDS = 60.0
 _BASES = ("log_loss", "brier", "error", "calibration", "wall")
 
 
@@ -128,61 +129,16 @@ def _trees(library: str) -> Callable[[Any, Any, Any], Any]:
         X = FRAMES[library](X, Z)[0]
         stop, own = np.split(np.arange(len(y)), [len(y) // 10])
         rows, held_out = ((X.iloc[part], y[part]) for part in (own, stop))
-        model = _FITS[library](rows, held_out, time.perf_counter() + _SECONDS)
+        until, options = (
+            time.perf_counter() + _SECONDS,
+            {"classes": True, "categories": categories(X)},
+        )
+        model = fit_stopped(library, rows, held_out, until, **options)
         return lambda new: model.predict_proba(FRAMES[library](X, new)[1])
 
     return fit
 
 
-def _lightgbm(rows: Any, held_out: Any, until: float) -> Any:
-    import lightgbm
-
-    model = lightgbm.LGBMClassifier(
-        n_estimators=_ROUNDS, learning_rate=0.05, n_jobs=1, random_state=0, verbose=-1
-    )
-    stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
-    return model.fit(*rows, eval_set=[held_out], callbacks=[stop])
-
-
-def _catboost(rows: Any, held_out: Any, until: float) -> Any:
-    import catboost
-
-    class EndInTime:
-        def after_iteration(self, info: Any) -> bool:
-            return time.perf_counter() < until
-
-    model = catboost.CatBoostClassifier(
-        iterations=_ROUNDS,
-        learning_rate=0.05,
-        thread_count=1,
-        random_seed=0,
-        allow_writing_files=False,
-        cat_features=categories(rows[0]),
-    )
-    return model.fit(
-        *rows,
-        eval_set=held_out,
-        early_stopping_rounds=_PATIENCE,
-        callbacks=[EndInTime()],
-        verbose=False,
-    )
-
-
-def _scikit_learn(rows: Any, held_out: Any, until: float) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    model = HistGradientBoostingClassifier(
-        max_iter=_ROUNDS,
-        learning_rate=0.05,
-        early_stopping=True,
-        n_iter_no_change=_PATIENCE,
-        random_state=0,
-        categorical_features="from_dtype",
-    )
-    return model.fit(*rows, X_val=held_out[0], y_val=held_out[1])
-
-
-_FITS = {"lightgbm": _lightgbm, "catboost": _catboost, "scikit-learn": _scikit_learn}
 ROWS: dict[str, Callable[[Table], Scores]] = {
     "auto": timed(_auto),
     "logistic regression": timed(_logistic),

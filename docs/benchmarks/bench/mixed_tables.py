@@ -28,7 +28,7 @@ import pandas as pd
 from scipy import stats
 
 import gpflow_sparse as gs
-from bench.papers.boosting_models import STOPPED_TREES
+from bench.papers.boosting_models import fit_stopped
 from bench.small_tables import by_split, mean_of, score_rows
 from gpflow_sparse.data import metrics
 from gpflow_sparse.recipes.evaluation import evaluate
@@ -159,8 +159,9 @@ def trees(library: str) -> Callable[[Table], Scores]:
         center, scale = float(np.mean(y)), float(np.std(y))
         y, t = (y - center) / scale, (t - center) / scale
         stop, own = np.split(np.arange(len(y)), [len(y) // 10])
-        parts = [(X.iloc[part], y[part]) for part in (own, stop)]
-        model = STOPPED_TREES[library](*parts, 0, begin + 60.0, categories=categories(X))
+        rows, held_out = ((X.iloc[part], y[part]) for part in (own, stop))
+        named = categories(X)
+        model = fit_stopped(library, rows, held_out, begin + 60.0, categories=named, large=True)
         deviation = np.sqrt(np.mean((y[stop] - model.predict(X.iloc[stop])) ** 2))
         mean, wall = np.asarray(model.predict(Z)), time.perf_counter() - begin
         density = stats.norm.logpdf(t, mean, deviation)

@@ -38,6 +38,7 @@ class Mixture(Recipe):
     takes_weights = True
     for_classes = "site_vgp"
     by_minibatches = False
+    takes_conformal = False
     is_best_on_few_rows = True
     makes_kernel = True
 
@@ -57,6 +58,8 @@ class Mixture(Recipe):
             return "it is for regression"
         if task.kernel is not None or {"kernel", "ard"} & set(task.options):
             return "its kernels are its own, and one was given"
+        if task.options.get("conformal"):
+            return "its intervals are quantiles of the mixture"
         return ""
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
