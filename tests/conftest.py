@@ -108,10 +108,33 @@ THINNED = {
     "test_swsgp_steps.py": 5,
     "test_swsgp_union.py": 3,
     "test_traces.py": 40,
-    "test_trained.py": 18,
     "test_tutorials.py": 5,
     "test_type_one.py": 3,
     "test_variable_data.py": 24,
+}
+# Cases of these tests that take seconds, which are nightly where others of the test do not.
+SLOW_CASES = {
+    "test_gradients_equal_central_differences[covariance-one]",
+    "test_predictions_are_those_of_the_same_model_in_original_units[1]",
+    "test_a_weight_counts_as_equal_rows_and_weight_zero_as_none[SparseGPClassifier]",
+    "test_a_q_of_numpy_arrays_is_the_one_of_tensors[orthogonal patches-diagonal]",
+    "test_data_in_files_give_the_same_as_arrays[memmap-eager]",
+    "test_the_start_is_near_the_model_of_one_layer[3]",
+    "test_factors_are_those_of_naive_loops[repeated rows]",
+    "test_a_batch_that_is_not_finite_moves_nothing[dense-diag]",
+    "test_assigned_rows_count_at_the_next_evaluation[eager-grief likelihood]",
+    "test_descriptions_that_no_model_has_are_refused[change0]",
+    "test_trained_weights_and_their_statistics_come_back[grief_rotated]",
+    "test_predictions_are_those_of_the_mixture[rotated]",
+    "test_one_set_equals_gpflow_on_shared_points[separate]",
+    "test_the_page_needs_no_other_file[classification-5]",
+    "test_compiled_values_and_gradients_equal_eager_ones[xla-solvegp_located]",
+    "test_every_method_trains_and_its_run_is_scored_again[dual]",
+    "test_every_method_trains_and_its_run_is_scored_again[solvegpr]",
+    "test_an_example_prints_numbers_that_show_it_works_and_draws[mixture]",
+    "test_a_model_with_log_odds_of_trees_is_saved_and_exported[3]",
+    "test_a_killed_run_ends_with_the_same_bits[swsgp_union]",
+    "test_a_fit_leaves_no_graphs[basis_gpr]",
 }
 
 
@@ -126,7 +149,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases that the default tier leaves out; of every test at least one case stays."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.path.name in THINNED:
+        if item.name in SLOW_CASES:
+            item.add_marker(pytest.mark.nightly)
+        elif item.path.name in THINNED:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for number, found in enumerate(cases.values()):
         every = min(THINNED[found[0].path.name], len(found))

@@ -134,6 +134,7 @@ def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeyp
     assert gs.load(tmp_path / "two" / "model.safetensors").num_data == 2160
 
 
+@pytest.mark.nightly
 def test_many_levels_are_predicted_from_their_averages(run, rng, tmp_path):
     """The rows of training are found again, with averages of other rows."""
     city, effect = rng.integers(40, size=400), rng.normal(size=40)
@@ -345,6 +346,7 @@ def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, way
     assert "the run in run is complete: nothing to resume" in err
 
 
+@pytest.mark.nightly
 def test_the_baseline_of_a_method_without_inducing_points_suits_a_short_table(run, rng, tmp_path):
     """It has 256 by default, and no more than a quarter of the training rows."""
     write_csv(tmp_path / "my.csv", numbers(rng))
@@ -655,6 +657,7 @@ def test_a_finished_run_is_not_replaced_by_another(run, here):
     assert "the finished run in run has kernel='matern52', this one 'matern12'" in err
 
 
+@pytest.mark.nightly
 def test_test_rows_are_taken_only_from_the_file_as_it_was(run, here, rng, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -121,6 +121,7 @@ def test_other_files_stay_and_the_same_run_again_replaces_its_own(run, here):
     assert (here / "run" / "model.safetensors").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.nightly
 def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monkeypatch):
     real = runs.evaluate
 
@@ -234,6 +235,7 @@ def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
     assert "model.safetensors is damaged: its table must be text, got int" in err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("place", "words", "resumes"),
     [
@@ -363,6 +365,7 @@ def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_ma
     assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
 
 
+@pytest.mark.nightly
 def test_a_report_that_cannot_be_made_costs_nothing_else(run, here, monkeypatch):
     def fail(*_, **__):
         raise ValueError("no diagnostics")

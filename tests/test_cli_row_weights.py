@@ -35,6 +35,7 @@ def predict(run, tmp_path):
     return call
 
 
+@pytest.mark.nightly
 def test_rows_of_weight_zero_are_left_out_and_others_count_by_their_weight(table, predict):
     left = table[table["times"] > 0].drop(columns="times")
     expected = predict(left)
@@ -62,6 +63,7 @@ def test_wrong_weights_are_named(run, table, tmp_path, options, message):
     assert message in err
 
 
+@pytest.mark.nightly
 def test_weights_of_a_mean_far_from_one_get_advice(run, table, tmp_path):
     table.assign(times=10.0 * table["times"]).to_csv(tmp_path / "my.csv", index=False)
     code, _, err = run(*FIT, "--row-weights", "times", "--output", "run")

@@ -465,6 +465,7 @@ def test_constant_columns_and_constant_outputs_are_flagged_not_divided_by():
     assert len(gs.diagnostics(svgp(X[:1]), (X[:1].repeat(9, 0), X[:9, :1]))["advice"]) > 0
 
 
+@pytest.mark.nightly
 def test_several_kernels_have_what_does_not_need_one():
     X, _ = rows()
     kernel = gpflow.kernels.SeparateIndependent([Matern52(), SquaredExponential()])

@@ -44,10 +44,10 @@ def test_a_file_in_another_byte_order_is_read_as_what_it_says():
     assert cell(KINDS["long_double"], door).symbol == "e"
 
 
-def test_other_arguments_are_refused_clearly():
-    for name, table in TABLES.items():
-        found = arguments(table.ARGUMENTS, {option: OPTIONS[option] for option in OTHERS})
-        assert bad(found) == [], name
+@every_table
+def test_other_arguments_are_refused_clearly(name):
+    found = arguments(TABLES[name].ARGUMENTS, {option: OPTIONS[option] for option in OTHERS})
+    assert bad(found) == []
 
 
 @pytest.mark.nightly
@@ -61,12 +61,11 @@ def test_arguments_of_training_are_refused_clearly():
     assert bad(arguments(orthogonal.TRAINING)) == []
 
 
-def test_what_does_not_go_together_is_refused():
-    """Of all tables also in the default tier: no other test has these cases."""
-    for name, table in TABLES.items():
-        cells = list(together(table))
-        assert bad(cells) == [], name
-        assert [verdict.symbol for *_, verdict in cells] == ["e"] * len(table.TOGETHER)
+@every_table
+def test_what_does_not_go_together_is_refused(name):
+    cells = list(together(TABLES[name]))
+    assert bad(cells) == []
+    assert [verdict.symbol for *_, verdict in cells] == ["e"] * len(TABLES[name].TOGETHER)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,7 @@ def test_ordinal_is_its_definition_in_double_precision(rng):
     np.testing.assert_allclose(value, each(expected_log, m, v, Y), rtol=1e-8)
 
 
+@pytest.mark.nightly
 def test_ordinal_models_train_in_double_precision_and_gpflows_is_refused(rng):
     X = rng.uniform(-2.0, 2.0, size=(40, 1))
     Y = np.digitize(np.sin(2.0 * X), EDGES).astype(float)

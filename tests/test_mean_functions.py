@@ -154,6 +154,7 @@ def test_trees_take_float32(boosted):
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_model_with_trees_is_saved_and_exported(boosted, tmp_path):
     models, X, expected = boosted
     trees, rows = BoostedTrees.from_scikit_learn(models), np.unique(X, axis=0)[:50]

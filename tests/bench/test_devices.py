@@ -11,6 +11,7 @@ from bench.device_models import Cases, Sizes
 CASES = Cases(Sizes(400, 64, 32, 8, 100, 200, 8, 50)).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "title", ["SOLVEGP(16+16)", pytest.param("GPflow SGPR(16)", marks=pytest.mark.nightly)]
 )

@@ -69,6 +69,7 @@ def test_peers_with_all_rows_find_the_exact_gp(rng, tmp_path):
     np.testing.assert_allclose(sgpr["rmse"], rmse, rtol=0.1)  # with 40 points for 80 rows
 
 
+@pytest.mark.nightly
 def test_sgpr_ends_with_the_time(rng, tmp_path):
     options = {"method": "sgpr", "num_inducing": 10}
     found = peer_models.fit_evidence(options, table(rng), budget(tmp_path, seconds=1e-3))

@@ -2,6 +2,7 @@
 
 import gpflow
 import numpy as np
+import pytest
 
 from bench import image_variants
 from bench.image_variants import Images
@@ -10,6 +11,7 @@ from gpflow_sparse.models import SOLVEGP
 TINY = Images(5, 7, 3, num_classes=4, num_inducing=6, num_orthogonal=5)
 
 
+@pytest.mark.nightly
 def test_models_with_stored_covariances_are_the_models():
     (whole, data), (stored, _) = (image_variants.image_models(TINY, s) for s in (False, True))
     assert list(whole) == list(stored)

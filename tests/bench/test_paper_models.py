@@ -159,6 +159,7 @@ def test_the_papers_number_of_eigenfunctions(rows, size):
     assert models.paper_size(rows) == size
 
 
+@pytest.mark.nightly
 def test_the_exact_gp_of_a_start_is_at_an_optimum_of_its_rows():
     dataset = make_dataset("kin40k").standardized()
     _, start = models.exact_gp(dataset, 5, "squared_exponential", 25, 200)
@@ -178,6 +179,7 @@ def test_the_exact_gp_of_a_start_is_at_an_optimum_of_its_rows():
 # Scores.
 
 
+@pytest.mark.nightly
 def test_scores_of_softki_are_those_of_a_dense_gp():
     dataset = make_dataset("kin40k").standardized()
     X, Y = dataset.train

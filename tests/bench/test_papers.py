@@ -220,6 +220,7 @@ def state(step, elbo=0.0):
     return FitState(step, elbo, None)
 
 
+@pytest.mark.nightly
 def test_training_ends_when_its_time_is_over(svgp, tmp_path):
     record = train(*svgp, budget_of(tmp_path / "row", seconds=0.01))
     assert record["steps"] == 1  # which took longer

@@ -46,6 +46,7 @@ def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
     np.testing.assert_allclose(zero, np.zeros((8, 1)), atol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", list(qsgp_variance.ESTIMATORS))
 def test_no_error_is_left_when_everything_is_drawn(problem, name):
     basis, data, mu = problem
@@ -66,6 +67,7 @@ def test_no_error_is_left_when_everything_is_drawn(problem, name):
     assert error(made_model(basis, mu, basis_batch_size=4, **options)) > 1e-8
 
 
+@pytest.mark.nightly
 def test_scaled_gradients_are_exact_on_average(problem):
     basis, data, mu = problem
     exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[

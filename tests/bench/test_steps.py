@@ -146,6 +146,7 @@ def test_costs_of_grief(bench):
     assert [row["title"] for row in found["memory"]] == ["pass over the rows"]
 
 
+@pytest.mark.nightly
 def test_steps_of_softki(bench):
     sizes = "--num-inducing 6 --batch-size 10 --input-dim 3 --repeats 1 --float32"
     rows = bench(f"step softki {sizes}")["rows"]
@@ -200,6 +201,7 @@ def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
         assert all(float(tf.reduce_max(tf.abs(g))) > 0.0 for g in gradients)
 
 
+@pytest.mark.nightly
 def test_a_step_of_swsgp_trains_the_model(monkeypatch):
     made, plain = [], step_variants.SWSGP
 

@@ -163,6 +163,7 @@ def test_a_weight_counts_as_equal_rows_and_weight_zero_as_none(kind):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_weights_of_one_change_nothing_and_weights_below_one_make_rows_vague():
     X, y = smooth(40)
     model = SparseGPRegressor("exact", random_state=0)
@@ -225,6 +226,7 @@ def test_noise_that_differs_between_rows_is_learned():
     np.testing.assert_allclose(deviation, 0.3 * np.exp(new - 1), rtol=0.3)
 
 
+@pytest.mark.nightly
 def test_noise_by_its_name_has_draws_intervals_covariances_and_files():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, 300)

@@ -84,6 +84,7 @@ def test_the_density_of_impossible_weights_is_zero(noise, weight):
     assert got[1] == -np.inf
 
 
+@pytest.mark.nightly
 def test_where_chains_start_and_how_far_they_go():
     """In logarithms: from the modes of the priors, with a scale for each unknown."""
     model, *_ = build(2, 3, 12)

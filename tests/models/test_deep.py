@@ -191,6 +191,7 @@ def frozen(model, S, widths):
     ]
 
 
+@pytest.mark.nightly
 def test_a_seed_freezes_the_draws_and_none_does_not(rng):
     layers = two_layers(rng, images=False)
     data = rng.normal(size=(N, D)), rng.normal(size=(N, 1))
@@ -301,6 +302,7 @@ def test_joint_samples_are_functions(rng):
     assert together < 0.1 * apart  # jitter lets them differ
 
 
+@pytest.mark.nightly
 def test_chunks_change_nothing(rng, monkeypatch):
     """The hidden layer takes 15 rows in two, 5 rows in one; of the same draws."""
     monkeypatch.setattr(layer_posterior, "_CHUNK_ENTRIES", 10 * 2 * 7)  # two outputs, seven points

@@ -159,6 +159,7 @@ def test_hidden_layers_start_at_filters_about_which_the_prior_is_narrow(rng):
     assert 0.3 < float(last.posterior().posterior.prior_kl()) / (0.5e-4 * count) < 2.0
 
 
+@pytest.mark.nightly
 def test_every_layer_has_a_gradient_of_the_data_at_step_one(rng):
     """
     Gradients to the filters of hidden layers, and to patches and lengthscales of the last, under

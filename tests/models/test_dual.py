@@ -76,6 +76,7 @@ def test_noise_of_rows_is_part_of_the_posterior():
         build(row_noise=-row_noise)
 
 
+@pytest.mark.nightly
 def test_direct_predictions_are_exact_and_a_rough_solve_only_widens_them():
     model = build(num_paths=4)
     expected, cov = expected_moments()
@@ -112,6 +113,7 @@ def test_functions_are_the_draws_that_variances_come_from():
     np.testing.assert_allclose(model.predict_f(XNEW)[1], factor * var, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["kernel.variance", "likelihood.variance", "mean_function.b"])
 def test_weights_belong_to_their_parameters(what):
     few = {"num_paths": 4, "num_features": 64}

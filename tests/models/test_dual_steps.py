@@ -56,6 +56,7 @@ def flat(gradients):
     return np.concatenate([np.ravel(gradient) for gradient in gradients])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-6), ("float32", 1e-3)])
 def test_what_depends_on_the_outputs_is_exact(precision, tolerance, monkeypatch):
     """
@@ -120,6 +121,7 @@ def test_steps_climb_to_the_optimum_of_the_exact_gp():
     assert best - after < 0.05 * (best - before)
 
 
+@pytest.mark.nightly
 def test_steps_on_some_rows_are_steps_of_the_model():
     """Those of a model of these rows alone, whose components are shared."""
     model = build(row_noise=np.linspace(0.0, 1.0, N))

@@ -174,6 +174,7 @@ MODELS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS.keys())
 def test_a_users_function_compiles_without_warnings_of_autograph(build):
     """`tf.function` converts the functions it meets, and warns where it cannot."""

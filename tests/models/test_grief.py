@@ -181,6 +181,7 @@ def test_with_too_few_functions_the_likelihood_prefers_wrong_lengthscales_and_th
     assert np.argmax(likelihood) != np.argmax(evidence)
 
 
+@pytest.mark.nightly
 def test_a_model_on_many_columns():
     """More nodes than atoms: 10^33."""
     rng = np.random.default_rng(6)

@@ -114,6 +114,7 @@ def test_with_weights_the_data_are_read_once(reweighted):
     assert len(passes) == before
 
 
+@pytest.mark.nightly
 @every_family
 def test_parameters_that_changed_under_the_statistics_are_refused(reweighted):
     rows = data()

@@ -112,6 +112,7 @@ def test_noise_that_depends_on_the_input_is_found_and_calibrated():
     assert 3.0 < deviations[right].mean() / deviations[~right].mean() < 6.0
 
 
+@pytest.mark.nightly
 def test_equal_noise_everywhere_changes_little():
     new = made_rows(1000, 1, 1.0)
     for seed in (0, 3, 4):
@@ -121,6 +122,7 @@ def test_equal_noise_everywhere_changes_little():
         assert abs(np.mean(model.predict_log_density(new)) - before) < 0.01
 
 
+@pytest.mark.nightly
 def test_factors_are_saved_and_exported(tmp_path):
     model = made_model(made_rows(500, 0, 5.0), 0.13)
     assert model.fit_local_variance().num_nearest > 0
@@ -138,6 +140,7 @@ def test_factors_are_saved_and_exported(tmp_path):
         gs.load(tmp_path / "other")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_the_estimator_fits_factors_and_draws_with_them(calibrate):
     X, Y = made_rows(1200 if calibrate else 200, 0, 5.0)

@@ -313,6 +313,7 @@ def test_steps_are_the_oracles_at_every_draw():
         close(loss, 0.5 * L)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("reduction", ["none", "anchored"])
 def test_a_dense_prior_precision_is_unbiased_but_for_its_determinant(reduction):
     X, Y = data(2)
@@ -372,6 +373,7 @@ def test_sites_at_full_draws_are_exact(site, name):
     close(whole.elbo(batch), whole.exact_elbo(batch), rtol=1e-9)
 
 
+@pytest.mark.nightly
 @every_site
 def test_the_gradient_of_anchored_sites_is_that_of_their_average_value(site):
     """The projections at the control rows move with the weights."""
@@ -409,6 +411,7 @@ def test_a_step_leaves_untouched_rows_alone(name):
         assert set(np.flatnonzero(changed)) == rows
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["fourier-diag", "fourier-chevron", "hybrid-block", "dense-diag"])
 def test_values_at_the_support_rows_follow_every_step(name):
     """Compiled steps, whose draws repeat functions."""

@@ -45,6 +45,7 @@ def mixture(data, **options):
     return GPMixture(data, kernels, transforms=["none", "yeo-johnson"], num_draws=4, **options)
 
 
+@pytest.mark.nightly
 def test_a_mixture_of_weights_is_that_of_repeated_rows_before_and_after_integration():
     repeated, weighted = pair(mixture)
     np.testing.assert_allclose(weighted.elbo(), repeated.elbo(), rtol=1e-10)

@@ -217,6 +217,7 @@ def test_closures_of_given_variables_follow_them(build, compiled):
     np.testing.assert_allclose(closure(), model.training_loss(NEW), rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_methods_that_read_all_rows_once_take_variables():
     held = variables(NEW)
     softki, same = MINIBATCH["softki"](), MINIBATCH["softki"]()

@@ -95,6 +95,7 @@ def test_points_whose_squared_distances_underflow_are_equally_near(rng, D):
         np.testing.assert_array_equal(nearest(tf.constant(X), tf.constant(Z), H), expected)
 
 
+@pytest.mark.nightly
 def test_xla_takes_the_lower_index_of_equally_near_points(rng):
     X, Z, units = tied_points(rng, "scaled whole numbers")
     expected = oracle.nearest(X, Z, 8)  # of whole numbers

@@ -65,6 +65,7 @@ def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
     assert said == ["predict", "predict", "loaded", str(len(EXPORTED))]
 
 
+@pytest.mark.nightly
 def test_single_precision_is_exported(float_type, tmp_path):
     model = battery.perturb(battery.MEMBERS["solvegp"].build())
     model.standardizer = gs.Standardizer.fit(zoo.inputs(), zoo.outputs(2))

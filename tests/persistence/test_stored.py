@@ -91,6 +91,7 @@ def test_a_rename_is_one_line_in_the_table(files, monkeypatch, tmp_path):
     assert names.attribute_in_files(renamed, "num_rows") == "num_data"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", REMOVED)
 def test_a_stored_model_with_a_removed_option_predicts_what_it_did_and_trains_on(name, tmp_path):
     with tarfile.open(stored.REMOVED / stored.ARCHIVE) as archive:

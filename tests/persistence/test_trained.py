@@ -23,7 +23,14 @@ BUILDERS = {name: lambda make=make: make(gs)[0] for name, make in MODELS.items()
         augmentation=data()[0][:6],
     ),
 }
-every_method = pytest.mark.parametrize("name", BUILDERS)
+# The copies and files of each are traced anew: the quickest of the methods whose steps move rows.
+every_method = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "swsgp" else pytest.param(name, marks=pytest.mark.nightly)
+        for name in BUILDERS
+    ],
+)
 
 
 @pytest.fixture(autouse=True)

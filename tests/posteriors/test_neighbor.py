@@ -132,6 +132,7 @@ def test_all_neighbors_are_gpflows_svgp(rng, dense):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.nightly
 @every_spread
 def test_the_kl_grows_with_the_number_of_neighbors(rng, dense):
     case, kls = Case(rng, dense), []

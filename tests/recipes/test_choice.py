@@ -71,6 +71,7 @@ def test_distinct_rows_are_counted_with_zeros_of_both_signs():
     assert num_distinct(X) == len(np.unique(X, axis=0)) == 3
 
 
+@pytest.mark.nightly
 def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     digits = gs.data.load("digits").standardized(per_channel=True)
     names = candidates(Task(digits, options={"image_shape": "8,8"}))
@@ -118,6 +119,7 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
     assert choice.train(task, found, seconds=0.0) is found.start
 
 
+@pytest.mark.nightly
 def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
     lines, scores = [], iter([(0.0, 0.5), (1.0, 0.6), *[(2.0, 0.7)] * 9])  # of GPnn, others
     finished = []

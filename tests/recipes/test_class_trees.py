@@ -54,6 +54,7 @@ def test_log_odds_of_training_rows_are_of_trees_that_have_not_seen_their_labels(
     assert mean.residual_data(data) is data
 
 
+@pytest.mark.nightly
 def test_a_few_steps_about_trees_are_near_the_best_probabilities():
     (X, Y), num_classes = classes(2).train, 2
     new = classes(2, num_rows=4800)

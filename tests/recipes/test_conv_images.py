@@ -93,6 +93,7 @@ def test_patches_larger_than_the_image_are_refused():
         build_model(recipe_of("conv-solvegp", patch_size=7, **SIZES), make_dataset())
 
 
+@pytest.mark.nightly
 def test_predictions_of_deep_models_average_densities_some_rows_at_a_time(monkeypatch):
     data = make_dataset()
     deep = build_model(recipe_of("conv-solvegp", num_layers=2, **SIZES), data)

@@ -39,6 +39,7 @@ def scores(model, new):
     return np.sqrt(np.mean((mean - new[1]) ** 2)), np.sqrt(np.mean(variance))
 
 
+@pytest.mark.nightly
 def test_noise_starts_where_the_data_have_little():
     """Models with inducing points once started at a variance of 0.01, and stayed there."""
     rng = np.random.default_rng(0)

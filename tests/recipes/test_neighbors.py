@@ -89,6 +89,7 @@ def test_rows_of_comparisons_are_no_points():
     assert not points & {tuple(row) for row in watched}
 
 
+@pytest.mark.nightly
 def test_closed_forms_take_the_place_of_steps():
     """20 steps are planned for 200 s, but closed forms and evaluations are said to take 125."""
     dataset, config = _small_run()

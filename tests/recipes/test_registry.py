@@ -175,6 +175,7 @@ def test_records_of_older_versions_hold_options_of_all_methods():
     assert (near.name, near.num_neighbors, near.seed) == ("residual_neighbors", 4, 2)
 
 
+@pytest.mark.nightly
 def test_a_function_returns_what_the_recipe_trains(rng):
     X = rng.normal(size=(60, 2))
     Y = np.sin(X[:, :1])

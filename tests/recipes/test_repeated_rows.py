@@ -125,6 +125,7 @@ def test_other_methods_take_fewer_points_than_they_were_asked_for(method, option
     assert (variance.numpy() > 0.0).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "method",
     [

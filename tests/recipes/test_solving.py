@@ -46,6 +46,7 @@ def interrupted_after(number):
     return stop
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on_from_its_last_pass_to_the_same_bits(
     run, table, tmp_path, monkeypatch
 ):

@@ -218,6 +218,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
         np.testing.assert_allclose(start(bad, good, other)[1], 0.5)
 
 
+@pytest.mark.nightly
 def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
     """Draws 1 and 2 are tried after the start, the second is the best; then the time is over."""
     rng = np.random.default_rng(0)
@@ -306,6 +307,7 @@ def starts_of(dataset):
     return recipe, starts, found, columns, densities
 
 
+@pytest.mark.nightly
 def test_a_start_along_axes_is_no_worse_where_columns_are_the_axes():
     densities = starts_of(waves(False)[0])[-1]
     assert densities[0] >= densities[1]

@@ -41,6 +41,7 @@ def test_densities_are_of_the_original_outputs():
         np.testing.assert_allclose(one - other, np.log(50.0), rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_the_estimator_takes_it_for_the_automatic_choice_alone(monkeypatch):
     monkeypatch.setattr(choice, "candidates", lambda task: ["svgp"])
     X, Y = table("multiplicative")

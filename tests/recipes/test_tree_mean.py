@@ -92,6 +92,7 @@ def test_the_weight_is_one_where_trees_predict_better_than_nearest_rows():
     assert fitted(table(smooth, noise=0.1)).function.weight == 0.5
 
 
+@pytest.mark.nightly
 def test_the_model_of_all_rows_has_the_weight_of_its_start():
     """Its hyperparameters are those of residuals with that weight."""
     data, recipe = table(steps), GPnn(mean="trees", **QUICK)
@@ -188,6 +189,7 @@ def test_float32_has_trees(float_type):
     assert errors[0] < 0.8 * errors[1]
 
 
+@pytest.mark.nightly
 def test_a_run_about_trees_predicts_from_its_file(run, tmp_path):
     X, Y = table(steps).train
     pd.DataFrame(np.hstack([X, Y]), columns=[*"abcdy"]).to_csv(tmp_path / "my.csv", index=False)

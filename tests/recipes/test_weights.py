@@ -126,6 +126,7 @@ def test_scores_and_units_of_weights_are_those_of_repeated_rows():
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.nightly
 def test_a_calibration_of_weights_is_that_of_repeated_rows_but_for_its_folds():
     X, Y, _ = rows(2000)
     # large errors count more, so that the factor without weights is another one

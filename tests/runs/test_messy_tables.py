@@ -26,6 +26,7 @@ def write(frame, path):
         frame.to_csv(path, index=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALL)
 def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
     write(messy.table(name), tmp_path / "my.csv")

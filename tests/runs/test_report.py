@@ -245,6 +245,7 @@ def leaves(node):
             yield node, key
 
 
+@pytest.mark.nightly
 def test_markup_in_any_field_of_a_record_is_not_on_its_page(tmp_path):
     """Where it is not refused as being of a wrong type, it is shown."""
     known, rows = regression()

@@ -306,6 +306,7 @@ def elbo_of(model, data):
     return float(model.maximum_log_likelihood_objective() if held else model.elbo(data))
 
 
+@pytest.mark.nightly
 def test_an_export_is_calibrated(tmp_path):
     model, (X, Y) = make(), held_out()
     gs.calibrate(model, (X, Y))

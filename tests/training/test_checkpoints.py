@@ -168,6 +168,7 @@ def test_a_finished_run_is_not_run_again_and_can_be_prolonged(tmp_path):
         undisturbed(solvegp, data(), tmp_path, 12, **options)
 
 
+@pytest.mark.nightly
 def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
     options = {"checkpoint_every": 5, "deterministic": True}
     model, _ = undisturbed(solvegp, data(), tmp_path / "a", 30, **options)

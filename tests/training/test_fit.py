@@ -108,6 +108,7 @@ def test_epochs_are_passes_over_the_data(epochs, size, steps):
     assert history.num_steps == steps
 
 
+@pytest.mark.nightly
 def test_the_history_tells_what_happened():
     seen = []
     model = solvegp()
@@ -223,6 +224,7 @@ class Indefinite(gpflow.kernels.SquaredExponential):
         return tf.linalg.set_diag(self.within * same, tf.linalg.diag_part(same))
 
 
+@pytest.mark.nightly
 def test_natural_steps_survive_a_likelihood_that_is_not_log_concave():
     """Far outliers under Student's t: two plain steps would leave the definite matrices.
 

@@ -114,6 +114,7 @@ def test_a_failed_step_moves_neither_parameters_nor_optimizer():
     assert all(np.all(v.numpy() == 0) for v in optimizer.variables[2:])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("gamma", [0.0, 0.4])
 def test_the_shortened_step_is_half_as_long(gamma):
     """What step 1 led to fails, and both are taken by half: as with half the rate and gamma."""
@@ -264,6 +265,7 @@ def cause(model, rows=None):
     return str(caught.value)
 
 
+@pytest.mark.nightly
 def test_rows_that_overflow_are_named():
     X, Y = data()
     Y[11] = 1e200
@@ -295,6 +297,7 @@ def duplicated_in_float32(model):
     )
 
 
+@pytest.mark.nightly
 def test_duplicates_in_float32_recover_and_stop_gpflows_own_model_with_the_message():
     """GPflow's jitter is 1e-6 whatever the float type; ours recover even from full steps."""
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):

@@ -79,6 +79,7 @@ def test_a_fit_leaves_no_graphs(kind):
     assert left() == before
 
 
+@pytest.mark.nightly
 def test_rounds_leave_no_graphs():
     before = left()
     model = MODELS["sgpr"](40, 8)
@@ -87,6 +88,7 @@ def test_rounds_leave_no_graphs():
     assert left() == before
 
 
+@pytest.mark.nightly
 def test_gradients_of_a_compiled_closure_leave_no_graphs():
     before = left()
     model = MODELS["basis_gpr"](40, 8)

@@ -130,6 +130,7 @@ def values(pairs):
     return [np.asarray(part) for pair in pairs for part in pair]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whiten", [True, False])
 def test_natural_gradients_equal_gpflows_where_it_takes_all_pairs(rng, whiten):
     X, Y = data(rng)
@@ -225,6 +226,7 @@ def test_natural_gradients_improve_every_model_and_compile(rng, name):
     assert closure() < before - 0.1
 
 
+@pytest.mark.nightly
 def test_natural_gradients_move_the_hidden_layers_that_they_are_given(rng):
     X, Y = data(rng)
     model = deep(rng, X)

@@ -1,6 +1,7 @@
 """The page of a paper, in Markdown: heading, tables, details, what was not run, what failed."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -71,18 +72,19 @@ def _machine(records: Sequence[Record]) -> str:
 def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
     """The chosen tasks that were not run, with the time that they would take."""
     keys = {key_of(record) for record in records}
-    missing: dict[tuple[str, str], list[float]] = {}
+    missing: dict[str, list[tuple[str, float]]] = {}
     for row, name, split in run.tasks():
         if (row.key, name, split) not in keys:
             seconds = expected.get((row.key, name)) or 60.0 * (row.minutes or 0.0)
-            missing.setdefault((row.key, name), []).append(seconds)
-    titles = {row.key: row.title for row in run.all_rows}
-    lines = [
-        (titles[key], name, f"{len(t)}", duration(sum(t)) if sum(t) else "not measured")
-        for (key, name), t in missing.items()
-    ]
+            missing.setdefault(row.title, []).append((name, seconds))
+    lines = []
+    for title, tasks in missing.items():
+        names, total = Counter(name for name, _ in tasks), sum(seconds for _, seconds in tasks)
+        known = all(seconds for _, seconds in tasks)
+        told = [f"{name} ({count} splits)" if count > 1 else name for name, count in names.items()]
+        lines.append((title, ", ".join(told), duration(total) if known else "not measured"))
     intro = "The same command continues with these, if `--minutes` gives it the time."
-    table = grid(("", "data set", "splits", "expected time"), lines)
+    table = grid(("", "data sets", "expected time"), lines)
     return ["## Not run yet", intro, table] if lines else []
 
 
