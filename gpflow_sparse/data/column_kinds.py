@@ -32,6 +32,8 @@ MAX_LEVELS = 30
 # Text with more distinct values than this fraction of the rows tells rows apart, not groups.
 _IDENTIFIER = 0.5
 _MIN_ROWS = 20
+# Of a column of at least so many different values one is far away at so many ranges of the others.
+_MIN_DISTINCT, _FAR = 4, 10.0
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 # Decimals of sines and cosines of dates: days since 1970 and their angles are rounded to 1e-11, so
 # that equal times of different days would differ.
@@ -167,6 +169,13 @@ def _number(
     if len(known) < len(values):
         count = len(values) - len(known)
         parts.append(f"misses {count} of {len(cells)} values, which are set to the median {fill:g}")
+    if (far := _far_value(known)) is not None:
+        value, count = far
+        times = "1 value" if count == 1 else f"{count} values"
+        parts.append(
+            f"has {times} of {value:g}, far from all others: empty cells are better if this stands "
+            "for missing"
+        )
     if _counts_rows(values, cells.index):
         parts.append("counts the rows: drop it if it says nothing beyond their order")
     note = f"{name!r} {', and '.join(parts)}." if parts else ""
@@ -177,6 +186,17 @@ def _number(
     return Column(
         name, "number", fill, len(known) < len(values), note=note, **evidence.reading._asdict()
     )
+
+
+def _far_value(known: np.ndarray) -> tuple[float, int] | None:
+    """The smallest or the largest value if it is far from all others, and its number of cells."""
+    values, counts = np.unique(known, return_counts=True)
+    if len(values) < _MIN_DISTINCT:
+        return None
+    for end, beside, others in ((0, 1, values[1:]), (-1, -2, values[:-1])):
+        if abs(values[end] - values[beside]) > _FAR * (others[-1] - others[0]):
+            return float(values[end]), int(counts[end])
+    return None
 
 
 def read_as(evidence: Evidence) -> list[str]:

@@ -337,3 +337,18 @@ def test_few_levels_and_no_targets_have_no_averages():
 def test_averages_of_another_number_of_levels_are_refused():
     with pytest.raises(ValueError, match="finite averages of each of 2 levels"):
         Column("city", "category", levels=("a",), averaged=("a", "b"), averages=(1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([0.5, 1.0, 2.0, -999.0, -999.0], "'a' has 2 values of -999, far from all others: empty"),
+        ([*range(100), 1e6], "'a' has 1 value of 1e+06, far from all others: empty"),
+        ([1, 2, 3, 99], "'a' has 1 value of 99, far from all others"),
+        ([0, 1, 1, 1000], ""),  # too few others to know their range
+        (np.exp(2.0 * np.random.default_rng(0).normal(size=500)), ""),
+    ],
+)
+def test_a_value_far_from_all_others_is_named(cells, words):
+    notes = TableEncoder().fit(pd.DataFrame({"a": np.asarray(cells, float)})).notes_
+    assert [note[: len(words)] for note in notes] == ([words] if words else [])
