@@ -54,8 +54,8 @@ def make_likelihood(
     }
     if num_classes is not None:
         known = {
-            "multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes),
             "softmax": lambda: likelihoods.Softmax(num_classes),
+            "multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes),
             "one_versus_rest": lambda: likelihoods.OneVersusRest(num_classes),
         }
     if num_classes == 2:

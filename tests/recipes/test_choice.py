@@ -75,7 +75,7 @@ def test_distinct_rows_are_counted_with_zeros_of_both_signs():
 def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     digits = gs.data.load("digits").standardized(per_channel=True)
     names = candidates(Task(digits, options={"image_shape": "8,8"}))
-    assert names == ["conv-solvegp with softmax"]
+    assert names == ["conv-solvegp"]
     X, Y = digits.train
     two = dataclasses.replace(digits, train=(X, Y % 2), num_classes=2)
     assert candidates(Task(two)) == ["dirichlet_gpnn", "conv-solvegp"]

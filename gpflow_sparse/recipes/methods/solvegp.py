@@ -54,17 +54,19 @@ class SolveGP(Recipe):
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         # Robust-max trains faster; softmax has probabilities that are calibrated where classes
-        # overlap or few steps were made, and is the only one where there is no time for both.
+        # overlap or few steps were made, and is the first where there is no time for both.
         from gpflow_sparse.recipes.tree_mean import has_rare_classes
 
         tried: dict[str, dict[str, Any]] = {}
         is_open = task.likelihood is None and not {"likelihood", "mean"} & set(task.options)
         if task.has_labels and is_open and not has_rare_classes(task.dataset.train[1]):
-            link = "bernoulli_logit" if task.dataset.num_classes == 2 else "softmax"
-            tried[TREES] = {"mean": TREES, "likelihood": link}
-        if task.has_many_classes:
-            tried["softmax"] = {"likelihood": "softmax"}
-        return {**tried, "": {}}
+            tried[TREES] = {"mean": TREES}
+        robust = {"robust-max": {"likelihood": "multiclass"}} if task.has_many_classes else {}
+        return {**tried, "": {}, **robust}
+
+    def usual_likelihood(self, num_classes: int | None) -> str | None:
+        # the mean of trees is one of log odds
+        return "bernoulli_logit" if self.has_tree_mean and num_classes == 2 else None
 
     @property
     def full_title(self) -> str:
