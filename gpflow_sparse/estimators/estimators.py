@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface."""
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
@@ -81,6 +82,7 @@ class SparseGPEstimator(BaseEstimator):
         :param weights: as how many equal rows each counts [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         """
+        begin = time.perf_counter()
         _require_parameters(self)
         num_classes = len(labels) or None
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
@@ -111,7 +113,9 @@ class SparseGPEstimator(BaseEstimator):
         )
         options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
-        seconds, report = self.time_budget, print if self.verbose else lambda line: None
+        report = print if self.verbose else lambda line: None
+        passed = time.perf_counter() - begin
+        seconds = None if self.time_budget is None else max(0.0, self.time_budget - passed)
         start = getattr(self, "model_", None) if self.warm_start else None
         choice, self.model_ = fit_task(task, self.method, seconds, report, start)
         self.recipe_, self.method_ = choice.recipe, choice.recipe.name

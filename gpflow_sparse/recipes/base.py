@@ -339,8 +339,14 @@ class Recipe:
         """
         return 0
 
-    def finish(self, model: "gpflow.models.GPModel") -> "gpflow.models.GPModel":
-        """The model to keep, from the trained one."""
+    def finish(
+        self, model: "gpflow.models.GPModel", seconds: float = math.inf
+    ) -> "gpflow.models.GPModel":
+        """
+        The model to keep, from the trained one.
+
+        :param seconds: about the time that may be taken.
+        """
         return model
 
     def settled(self: Self, model: "gpflow.models.GPModel") -> Self:

@@ -43,6 +43,8 @@ _STARTS = 0.4
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
+# Fraction of a budget for what a candidate without steps does before it is scored.
+_FINISHED = 0.25
 # Fraction of the time by which the end of the training of a method without steps may exceed it.
 _SLACK = 0.1
 # Largest fraction of the time that is left for the trees of a mean, which are fitted twice.
@@ -75,6 +77,8 @@ class Choice(NamedTuple):
     """Whether Ctrl-C ended it; ``start`` is then the best model so far."""
     out_of_time: bool = False
     """Whether no time is left to train it on all rows; ``start`` is then the model."""
+    finish_seconds: float = math.inf
+    """Time for :meth:`~gpflow_sparse.recipes.base.Recipe.finish`."""
 
     @property
     def is_model(self) -> bool:
@@ -150,8 +154,8 @@ def _for_all_rows(task: Task, race: "_Race", seconds: float | None, interrupted:
         grown, words = recipe.more_rows(task.num_rows, left, race.start_seconds)
         recipe, start, reason = grown, None if words else start, reason + words
     attempts = tuple(race.attempts.values())
-    end = time.perf_counter() + left
-    return Choice(recipe, reason, attempts, start, end, interrupted, out_of_time)
+    end, finish_seconds = time.perf_counter() + left, max(left, best.finish_seconds)
+    return Choice(recipe, reason, attempts, start, end, interrupted, out_of_time, finish_seconds)
 
 
 def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
@@ -217,7 +221,7 @@ def train(
             final.train_until(end)
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
-    model = attach_units(choice.recipe.finish(final.model), task.dataset)
+    model = attach_units(choice.recipe.finish(final.model, choice.finish_seconds), task.dataset)
     scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
     report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
     calibrate(model, held_out, choice.recipe, report)
@@ -281,29 +285,18 @@ class _Race:
 
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
-        most = max(1, int(_MAX_BASELINE_VALUES / self.rest.num_columns))
-        rows = self.rest.dataset.take(np.arange(min(most, self.rest.num_rows)))  # in random order
-        for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
-            begin = time.perf_counter()
-            scores = score_baseline(
-                name,
-                rows.train,
-                self.held_out.train,
-                self.task.dataset.num_classes,
-                weights=(rows.weights, self.held_out.weights),
-            )
-            error = scores.get("rmse", scores.get("error_rate", math.nan))
-            self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
+        self._score_baselines()
+        begin = time.perf_counter()
         self._score_early(names[0])
         built: dict[str, Candidate] = {}
-        longest = 0.0
+        longest = time.perf_counter() - begin if self._early else 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             trained = [name for name in names if kind_of(method_of(name)).is_trained]
             if number:  # a method without steps has been trained to its end
                 trained = [name for name in trained if self.task.recipe(name).num_iterations]
             for name in trained if number else names:
-                least = 0.0 if name in built else _STARTS_LEFT * longest
-                if built and self.seconds_left < least:
+                least = 0.0 if name in built else longest * (_STARTS_LEFT if built else 1.0)
+                if (built or self._early) and self.seconds_left < least:
                     break
                 if name not in built and self._has_slow_trees(name):
                     continue
@@ -321,6 +314,22 @@ class _Race:
                 (name for name in names if name in built), key=lambda name: self.attempts[name].nlpd
             )
             names = names[: -(-len(names) // 2)]
+
+    def _score_baselines(self) -> None:
+        """Score simple models, which are no candidates."""
+        most = max(1, int(_MAX_BASELINE_VALUES / self.rest.num_columns))
+        rows = self.rest.dataset.take(np.arange(min(most, self.rest.num_rows)))  # in random order
+        for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
+            begin = time.perf_counter()
+            scores = score_baseline(
+                name,
+                rows.train,
+                self.held_out.train,
+                self.task.dataset.num_classes,
+                weights=(rows.weights, self.held_out.weights),
+            )
+            error = scores.get("rmse", scores.get("error_rate", math.nan))
+            self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
 
     def _score_early(self, name: str) -> None:
         """
@@ -349,7 +358,9 @@ class _Race:
         if that is all that makes it better.
         """
         best = self.best
-        if best is None or not best.recipe.improves_start or self.seconds is None:
+        if best is None or best is self._early or self.seconds is None:
+            return
+        if not best.recipe.improves_start:
             return
         left = self.seconds_left - _scoring_seconds(best, self.task.dataset)
         until = time.perf_counter() + 0.5 * left
@@ -384,7 +395,8 @@ class _Race:
                 self.best = self._early = None
             if not candidate.recipe.is_trained:
                 begin = time.perf_counter()
-                candidate.model = candidate.recipe.finish(candidate.model)
+                allowed = math.inf if self.seconds is None else _FINISHED * self.seconds
+                candidate.model = candidate.recipe.finish(candidate.model, allowed)
                 candidate.finish_seconds = time.perf_counter() - begin
                 candidate.recipe = candidate.recipe.settled(candidate.model)
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()

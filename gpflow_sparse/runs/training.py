@@ -232,7 +232,7 @@ def train(
             if not keep:
                 raise
             interruption = error
-    model = attach_units(recipe.finish(model), dataset)
+    model = attach_units(recipe.finish(model, choice.finish_seconds), dataset)
     calibration.calibrate(model, held_out, recipe)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)

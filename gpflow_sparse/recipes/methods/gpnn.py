@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ _BLOCK = 2**22
 _FEW, _MIN_GAIN, _COMPARED, _MAX_ROWS = 128, 0.01, 4000, 50_000
 # Most rows to leave out for variances that depend on the input; fewer of more than 128 neighbors.
 _LEFT_OUT = 8000
+# Fewest rows from which neighbors or variances are chosen where the time is short, and rows whose
+# predictions are timed.
+_LEAST_ROWS, _TIMED = 500, 100
 
 
 @dataclass(frozen=True)
@@ -80,28 +84,38 @@ class GPnn(Recipe):
     def num_left_out(self, num_rows: int) -> int:
         return min(num_rows, _LEFT_OUT) if self.can_calibrate else 0
 
-    def finish(self, model: Any) -> Any:
+    def finish(self, model: Any, seconds: float = math.inf) -> Any:
         """
         The model, with more neighbors, and with variances that depend on the input, where left-out
-        rows are predicted clearly better.
+        rows are predicted clearly better; of as many left-out rows as the time allows.
         """
-        self._add_neighbors(model)
+        affordable = math.inf if math.isinf(seconds) else 0.5 * seconds / _row_seconds(model)
+        self._add_neighbors(model, affordable)
         if self.can_calibrate:
-            most = max(1, _LEFT_OUT * _FEW // model.neighbors.num_neighbors)
-            model.fit_local_variance(num_rows=min(_LEFT_OUT, most))
+            share = _FEW / model.neighbors.num_neighbors
+            most = int(min(_LEFT_OUT, _LEFT_OUT * share, affordable * share**2))
+            if most >= _LEAST_ROWS:
+                model.fit_local_variance(num_rows=most)
         return model
 
     def settled(self, model: Any) -> "GPnn":
         return dataclasses.replace(self, num_neighbors=int(model.neighbors.num_neighbors))
 
-    def _add_neighbors(self, model: Any) -> None:
-        """Take more neighbors where left-out rows are predicted clearly better."""
+    def _add_neighbors(self, model: Any, affordable: float) -> None:
+        """
+        Take more neighbors where left-out rows are predicted clearly better.
+
+        :param affordable: rows that may be predicted from the present number of neighbors.
+        """
         neighbors, num_rows = model.neighbors, len(model.data[0])
         few, more = neighbors.num_neighbors, min(2 * _FEW, len(neighbors.Z))
+        compared = int(min(_COMPARED, num_rows, affordable / (1.0 + (more / few) ** 2)))
         if self.num_neighbors is not None or more <= few or num_rows > _MAX_ROWS:
             return
+        if compared < min(_LEAST_ROWS, num_rows):
+            return
         before, gain = model.num_objective_rows, 0.0
-        model.num_objective_rows = min(_COMPARED, before or num_rows)
+        model.num_objective_rows = min(compared, before or num_rows)
         for count, sign in ((few, -1.0), (more, 1.0)):
             neighbors.num_neighbors = count
             gain += sign * float(model.leave_one_out_log_density()) / num_rows
@@ -112,3 +126,12 @@ class GPnn(Recipe):
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         """Data, and eight times the covariances of a block of rows."""
         return num_rows * (input_dim + 1) + 8 * _BLOCK
+
+
+def _row_seconds(model: Any) -> float:
+    """Time to predict a row, after the tree of neighbors is built."""
+    rows = model.data[0][:_TIMED]
+    model.predict_f(rows)
+    begin = time.perf_counter()
+    model.predict_f(rows)
+    return (time.perf_counter() - begin) / len(rows)

@@ -72,7 +72,7 @@ class GRIEF(Recipe):
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return rounds.fit_with_basis_refresh(self, model, options)
 
-    def finish(self, model: Any) -> Any:
+    def finish(self, model: Any, seconds: float = math.inf) -> Any:
         """The model; for type-I inference, a model of rotated weights with its hyperparameters."""
         if self.weights == "optimize":
             return model
