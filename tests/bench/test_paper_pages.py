@@ -21,7 +21,7 @@ PARTS = {
     "qsgp_long": ("qsgp", ("kin40k",), None),
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
-    "solvegp_full": ("solvegp", ("kin40k",), None),
+    "solvegp_full": ("solvegp", ("kin40k", "protein"), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
 SIZES = ("-quick", "-full")

@@ -126,7 +126,9 @@ def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
     monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
     monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
-    monkeypatch.setattr(GPnn, "finish", lambda self, model: finished.append(model) or model)
+    monkeypatch.setattr(
+        GPnn, "finish", lambda self, model, seconds: finished.append(model) or model
+    )
     data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
     found = choice.choose(Task(data), seconds=5.0, report=lines.append)
     first, final = [line for line in lines if line.startswith("gpnn")][:2]
@@ -135,6 +137,17 @@ def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
     (attempt,) = (a for a in found.attempts if a.method == "gpnn")
     assert attempt.nlpd == 1.0
     assert found.start in finished  # scored as it would be kept
+
+
+def test_a_start_as_slow_as_all_the_time_left_is_not_made_again(monkeypatch):
+    """GPnn keeps its first start where that took more than half of the time."""
+    clock = iter(np.arange(0.0, 1e4, 2.0))  # every look at the clock takes two seconds
+    monkeypatch.setattr(choice.time, "perf_counter", lambda: next(clock))
+    data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
+    lines = []
+    found = choice.choose(Task(data), seconds=60.0, report=lines.append)
+    assert [attempt.method for attempt in found.attempts] == ["constant", "linear", "gpnn"]
+    assert "gpnn from the first start" in lines[-1]
 
 
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
+from gpflow_sparse.models import SOLVEGP, SWSGP, NearestNeighborGP, ResidualNeighborGP
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.methods import gpnn
 from gpflow_sparse.recipes.registry import recipe_of
@@ -121,3 +121,19 @@ def test_gpnn_takes_more_neighbors_where_left_out_rows_gain(lengthscale, monkeyp
     assert recipe.settled(few).num_neighbors == few.neighbors.num_neighbors
     fixed = dataclasses.replace(recipe, num_neighbors=25)
     assert fixed.finish(fixed.build((X, Y), kernel, likelihood)).neighbors.num_neighbors == 25
+
+
+@pytest.mark.parametrize(("seconds", "rows"), [(0.9, []), (2.0, [1000]), (np.inf, [8000])])
+def test_variances_come_from_as_many_left_out_rows_as_the_time_allows(seconds, rows, monkeypatch):
+    """Half of the time, at a millisecond a row; at least 500 rows."""
+    fitted = []
+    monkeypatch.setattr(gpnn, "_row_seconds", lambda model: 1e-3)
+    monkeypatch.setattr(
+        NearestNeighborGP, "fit_local_variance", lambda self, num_rows: fitted.append(num_rows)
+    )
+    X, Y = np.random.default_rng(0).normal(size=(2, 60, 1))
+    recipe = recipe_of("gpnn")
+    recipe.finish(
+        recipe.build((X, Y), gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian()), seconds
+    )
+    assert fitted == rows

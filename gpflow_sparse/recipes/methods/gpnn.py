@@ -92,10 +92,10 @@ class GPnn(Recipe):
         affordable = math.inf if math.isinf(seconds) else 0.5 * seconds / _row_seconds(model)
         self._add_neighbors(model, affordable)
         if self.can_calibrate:
-            share = _FEW / model.neighbors.num_neighbors
-            most = int(min(_LEFT_OUT, _LEFT_OUT * share, affordable * share**2))
-            if most >= _LEAST_ROWS:
-                model.fit_local_variance(num_rows=most)
+            share = min(1.0, _FEW / model.neighbors.num_neighbors)
+            most = max(1, int(_LEFT_OUT * share))
+            if affordable * share**2 >= min(most, _LEAST_ROWS):
+                model.fit_local_variance(num_rows=int(min(most, affordable * share**2)))
         return model
 
     def settled(self, model: Any) -> "GPnn":
