@@ -21,7 +21,7 @@ class SWSGP(Recipe):
 
     name = "swsgp"
     title = "SWSGP"
-    idea = "each row uses its nearest of up to 100,000 inducing points: steps at a cost free of M"
+    idea = "each row uses its nearest of up to 100,000 points: steps cost the same for any number"
     takes_weights = True
     streams = True
 
