@@ -12,6 +12,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.training.calibration import MIN_ROWS as LEAST_ROWS
 from gpflow_sparse.training.calibration import calibration_improvement
@@ -59,6 +60,10 @@ def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:
         wrong = f"for method {recipe.name}; take exact or auto"
     elif dataset.num_classes is not None:
         wrong = "for classes, which have no intervals"
+    elif not is_standardized(recipe.likelihood):
+        wrong = (
+            f"for outputs that are not on the whole line, as with likelihood={recipe.likelihood}"
+        )
     elif dataset.weights is not None:
         wrong = "for rows of weights: residuals count equally"
     elif dataset.num_train < _CONFORMAL_ROWS:

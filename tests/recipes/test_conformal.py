@@ -52,6 +52,13 @@ def test_tables_and_methods_without_conformal_intervals_are_refused(method, num_
         model.fit(*heavy_tailed(num_rows, 0))
 
 
+def test_counts_are_refused_before_training():
+    X, y = heavy_tailed(400, 0)
+    options = CONFORMAL | {"likelihood": "poisson"}
+    with pytest.raises(ValueError, match="not on the whole line, as with likelihood=poisson"):
+        SparseGPRegressor("solvegp", method_options=options).fit(X, np.round(np.exp(y).clip(0, 9)))
+
+
 def test_classes_and_weighted_rows_have_no_conformal_intervals():
     X, y = heavy_tailed(400, 0)
     with pytest.raises(ValueError, match="False for classes, which have no intervals"):
