@@ -82,16 +82,15 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     def of_sets(self, X: Any, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """
-        The functions of several sets of indices, ``[N, k]`` for each: one call for all, split.
-
-        A subclass whose functions share no work overrides this by a call for each set, without the
-        copies of a split.
+        The functions of several sets of indices, ``[N, k]`` for each.
 
         :param X: ``[N, D]``.
-        :param sets: indices ``[k]`` of each set, all of one type.
+        :param sets: indices ``[k]`` of each set.
+        :raises ValueError: as :meth:`__call__`.
         """
-        sizes = [tf.size(chosen) for chosen in sets]
-        return list(tf.split(self(X, tf.concat(sets, axis=0)), sizes, axis=1))
+        return self._of_sets(
+            self._require_inputs(X), [self._require_indices(chosen) for chosen in sets]
+        )
 
     def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
         """
@@ -175,6 +174,16 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         :return: ``[N, k]`` or ``[N, m]`` of :attr:`dtype`, at a cost that does not grow with m if
             there are indices.
         """
+
+    def _of_sets(self, X: tf.Tensor, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """
+        :meth:`of_sets` for checked inputs: one call for all, split.
+
+        A subclass whose functions share no work overrides this by a call for each set, whose
+        tensors are small enough to stay in a processor's cache.
+        """
+        sizes = [tf.size(chosen) for chosen in sets]
+        return list(tf.split(self._columns(X, tf.concat(sets, axis=0)), sizes, axis=1))
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         """:meth:`features`, ``[m, N]``, for checked ``X [N, D]``."""

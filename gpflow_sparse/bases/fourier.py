@@ -76,14 +76,14 @@ class RandomFourier(FiniteBasis):
         """D of earlier inputs if the kernel reads all their columns; else None."""
         return self._input_dim
 
-    def of_sets(self, X: Any, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [self(X, chosen) for chosen in sets]
-
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices."""
         if indices is None:
             return tf.transpose(self._features(X, ()))
         return self.columns_at([X], indices)[0]
+
+    def _of_sets(self, X: tf.Tensor, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [self._columns(X, chosen) for chosen in sets]
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         inputs = self._scaled_inputs(X)  # [N, D]

@@ -67,22 +67,32 @@ class Hybrid(FiniteBasis):
         return self.Z.shape[1]
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """
-        Functions at l indices in O((N + k) l D + N k l + k^2 (N + l) + k^3) time, for any m.
-
-        With ``A = Luu^-1 Kux`` every column, of either kind, is ``phi_j + A^T c_j``: a leading one
-        has ``phi_j = 0`` and a unit vector for ``c_j``, any other ``c_j = -Luu^-1 phi_j(Z)``.
-        """
+        """Functions at l indices in O((N + k) l D + N k l + k^2 N + k^3) time, for any m."""
         if indices is None:
             return tf.transpose(self._features(X, self.precompute()))
+        return self._of_sets(X, [indices])[0]
+
+    def _of_sets(self, X: tf.Tensor, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Functions of several sets of indices, which share ``Luu^-1 Kux`` and ``Kuu^-1 Kux``."""
         Z, Luu = self._factor()
         A = linalg.solve_triangular(Luu, covariance(self.kernel, Z, X))  # [k, N]
-        tail = indices - self.num_leading
-        of_tail = tf.cast(tail >= 0, A.dtype)  # [l]
+        B = linalg.solve_triangular(Luu, A, adjoint=True)  # [k, N]
+        return [self._chosen(X, Z, A, B, indices) for indices in sets]
+
+    def _chosen(
+        self, X: tf.Tensor, Z: tf.Tensor, A: tf.Tensor, B: tf.Tensor, indices: tf.Tensor
+    ) -> tf.Tensor:
+        """Functions of one set, ``[N, l]``: rows of A for leading ones, else ``phi - B^T phi(Z)``."""
+        tail, last = indices - self.num_leading, self.num_leading - 1
         phi_X, phi_Z = self._fourier().columns_at([X, Z], tf.maximum(tail, 0))
-        unit = tf.one_hot(indices, self.num_leading, axis=0, dtype=A.dtype)  # [k, l]
-        C = unit - linalg.solve_triangular(Luu, of_tail * phi_Z)
-        return of_tail * phi_X + tf.linalg.matmul(A, C, transpose_a=True)
+        residuals = phi_X - tf.linalg.matmul(B, phi_Z, transpose_a=True)  # [N, l]
+
+        def with_leading() -> tf.Tensor:
+            leading = tf.transpose(tf.gather(A, tf.minimum(indices, last)))
+            return tf.where(tail < 0, leading, residuals)
+
+        # QSGP's draws have no leading functions: no copy of all entries for them
+        return tf.cond(tf.reduce_any(tail < 0), with_leading, lambda: residuals)
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         Luu, V = precomputed

@@ -93,6 +93,9 @@ class KernelDictionary(FiniteBasis):
             return tf.concat([columns, tf.ones_like(columns[:, :1])], axis=1)
         return tf.where(indices == self.num_basis - 1, tf.ones_like(columns), columns)
 
+    def _of_sets(self, X: tf.Tensor, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [self._columns(X, chosen) for chosen in sets]
+
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         columns = tf.transpose(self._columns(X, None))  # [m, N]
         if self.precision == "diagonal":

@@ -38,14 +38,34 @@ class Draw(NamedTuple):
     """The diagonal of the prior precision of these weights, ``[k]``."""
 
 
+class ColumnBlocks(tuple[tf.Tensor, ...]):
+    """
+    A matrix ``[n, k]`` as blocks of its columns, ``[n, k_b]`` each.
+
+    Tensors of some megabytes stay in a processor's cache, and the allocator keeps their memory,
+    where tensors above 32 MB are taken from the system, and set to zero by it, in every step.
+    """
+
+    def times(self, vectors: tf.Tensor) -> tf.Tensor:
+        """The product with ``[k, Q]``."""
+        parts = tf.split(vectors, [tf.shape(block)[1] for block in self], axis=0)
+        return tf.add_n(
+            [tf.linalg.matmul(block, part) for block, part in zip(self, parts, strict=True)]
+        )
+
+    def squared(self) -> "ColumnBlocks":
+        """The squares of all entries."""
+        return ColumnBlocks(tf.square(block) for block in self)
+
+
 class Functions(NamedTuple):
     """Values of the basis functions of a step."""
 
     head: tf.Tensor
     """Functions of the head at the rows of the batch, ``[n, h]``."""
-    tails: Pair
+    tails: tuple[ColumnBlocks, ColumnBlocks]
     """Functions of each draw at the rows of the batch, ``[n, k]``."""
-    support: Pair | None = None
+    support: tuple[ColumnBlocks, ColumnBlocks] | None = None
     """Functions of each draw at the control rows, ``[p, k]``; None without them."""
 
 
@@ -136,16 +156,18 @@ def projections(
     return raw, raw if known is None else with_head(corrected(tails, known))
 
 
-def scaled_products(Phi: Pair, vectors: Pair, scale: Any) -> Pair:
+def scaled_products(
+    Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any
+) -> Pair:
     """``scale Phi v`` of both draws: their estimates of sums over the tail."""
-    first, second = (scale * tf.linalg.matmul(A, v) for A, v in zip(Phi, vectors, strict=True))
+    first, second = (scale * A.times(v) for A, v in zip(Phi, vectors, strict=True))
     return first, second
 
 
 def spreads(Phi: Functions, draws: Sequence[Draw], scale: Any) -> Pair:
     """Estimates by each draw of the variance of the diagonal part at each row, ``[n, L]``."""
     first, second = draws
-    squares = tf.square(Phi.tails[0]), tf.square(Phi.tails[1])
+    squares = Phi.tails[0].squared(), Phi.tails[1].squared()
     c2 = tf.exp(2.0 * first.tail.log_c), tf.exp(2.0 * second.tail.log_c)
     return scaled_products(squares, c2, scale)
 

@@ -171,7 +171,9 @@ def test_evidence_and_predictions_are_those_of_quadrature(num_free):
     summary = model.describe()[0]
     np.testing.assert_allclose(summary.log_evidence, np.log(evidence), atol=0.03)
     np.testing.assert_allclose(summary.laplace_evidence, np.log(evidence), atol=0.2)
-    np.testing.assert_allclose(model.predict_f(NEW[0])[0][0, 0], mean, atol=0.01)
+    # with two parameters three standard errors: the mean has a deviation of 0.26, 428 draws count
+    atol = {1: 0.01, 2: 0.04}[num_free]
+    np.testing.assert_allclose(model.predict_f(NEW[0])[0][0, 0], mean, atol=atol)
     assert 60 < summary.effective_number <= 512
 
 

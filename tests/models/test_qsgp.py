@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
+from gpflow_sparse.models.qsgp import step as qsgp_step
 from tests.oracles import qsgp, qsgp_sites
 
 N, D = 9, 2
@@ -429,6 +430,29 @@ def test_values_at_the_support_rows_follow_every_step(name):
     expected = Phi_p @ np.hstack(vectors)
     close(model.anchors.values, expected, rtol=1e-12, atol=1e-12)
     assert np.abs(expected).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["fourier-chevron", "hybrid-block", "relevance-diag"])
+def test_blocks_of_functions_do_not_change_a_step(name, monkeypatch):
+    """Draws of three functions in blocks of two and one: variables and values at control rows."""
+    X, Y = data(2)
+
+    def after_a_step():
+        model = MODELS[name](L=2, batch=3)
+        model.prepare_step(0, lambda: (X[3:], Y[3:]))
+        optimizer = gs.training.SparseAdam(0.1)
+        optimizer.build(model.row_variables, model.dense_variables)
+        with at_draws(model, lambda: model.sparse_step((X, Y), optimizer)) as run:
+            loss, _ = run(([0, 2, 1], [1, 2, 3]))
+        return [loss, *model.row_variables, model.anchors.values]
+
+    whole = [np.asarray(value) for value in after_a_step()]
+    sizes = qsgp_step._block_sizes(3, 600)
+    monkeypatch.setattr(qsgp_step, "_BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(qsgp_step, "_MOST_BLOCKS", 2)
+    assert (sizes, qsgp_step._block_sizes(3, 600)) == ([3], [2, 1])
+    for found, expected in zip(after_a_step(), whole, strict=True):
+        close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

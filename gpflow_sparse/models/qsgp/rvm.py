@@ -164,7 +164,7 @@ class RVM(QSGP):
         """Mean squares of the functions of both draws, ``[2 k]``, for Gaussian noise."""
         if not self._sets_covariance:
             return []
-        squares = [tf.reduce_mean(tf.square(A), axis=0) for A in Phi.tails]
+        squares = [tf.reduce_mean(block, axis=0) for A in Phi.tails for block in A.squared()]
         return [tf.concat(squares, axis=0)]
 
     def _after_step(

@@ -13,6 +13,7 @@ from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import (
+    ColumnBlocks,
     Draw,
     Functions,
     KnownProjections,
@@ -28,6 +29,12 @@ _MOVED = 0.05
 _LOOK_EVERY = 100
 # Steps after which the projections are computed anew: their rounding adds up to 1e-5 in float32.
 _ROUNDED_AFTER = 10_000
+# Entries of a block of functions at the rows of a batch: 4 MB in float64.
+_BLOCK_ENTRIES = 2**19
+# Fewer rows count as this many, and an unknown number: there may be as many control rows.
+_ROWS = 500
+# The largest number of blocks of a draw, each of which adds to the graph of a step.
+_MOST_BLOCKS = 32
 
 
 class SubsampledStep:
@@ -225,7 +232,9 @@ class ControlRows(tf.Module):
 
         return times
 
-    def projections(self, Phi: Pair, vectors: Pair, scale: Any, W: Regression) -> KnownProjections:
+    def projections(
+        self, Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any, W: Regression
+    ) -> KnownProjections:
         """
         Projections of the tail at the control rows, as both draws estimate them and exactly.
 
@@ -237,7 +246,7 @@ class ControlRows(tf.Module):
         estimates = scaled_products(Phi, vectors, scale)
         return KnownProjections(W, estimates, tf.convert_to_tensor(self.values))
 
-    def follow(self, Phi: Pair, changes: Pair) -> None:
+    def follow(self, Phi: tuple[ColumnBlocks, ColumnBlocks], changes: Pair) -> None:
         """Update for changes ``[k, Q]`` of vectors of some functions ``[p, k]``."""
         first, second = scaled_products(Phi, changes, 1.0)
         self.values.assign_add(first + second)
@@ -267,30 +276,29 @@ def functions_at(
 
     :param h: functions in the head.
     """
-    drawn = [h + draw.indices for draw in draws]
-    sets = [tf.range(h), *drawn]
-    at_support = None
+    sizes = _block_sizes(draws[0].indices.shape[0], X.shape[0])
+    drawn = [block for draw in draws for block in tf.split(h + draw.indices, sizes)]
+
+    def of_draws(values: Sequence[tf.Tensor]) -> tuple[ColumnBlocks, ColumnBlocks]:
+        return ColumnBlocks(values[: len(sizes)]), ColumnBlocks(values[len(sizes) :])
+
+    if h:
+        head, *tails = basis.of_sets(X, [tf.range(h), *drawn])
+    else:  # kernels of no points have no finite gradient
+        head, tails = tf.zeros([tf.shape(X)[0], 0], X.dtype), basis.of_sets(X, drawn)
     if anchors is None:
-        values = basis.of_sets(X, sets)  # [n, h], [n, k], [n, k]
-    elif trained_hyperparameters(basis):
-        values = basis.of_sets(X, sets)
-        # the functions at the control rows are as at the last refresh
-        at_support = anchors.basis.of_sets(anchors.inputs(X.shape[1]), drawn)
-    else:
-        both = basis.of_sets(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), sets)
-        num_rows = tf.shape(X)[0]
-        values, at_support = (
-            [part[:num_rows] for part in both],
-            [part[num_rows:] for part in both[1:]],
-        )
-    return Functions(
-        values[0], _pair(values[1:]), None if at_support is None else _pair(at_support)
-    )
+        return Functions(head, of_draws(tails))
+    # with trained hyperparameters the functions at the control rows are as at the last refresh
+    known = anchors.basis if trained_hyperparameters(basis) else basis
+    support = known.of_sets(anchors.inputs(X.shape[1]), drawn)
+    return Functions(head, of_draws(tails), of_draws(support))
 
 
-def _pair(values: Any) -> Pair:
-    first, second = values
-    return first, second
+def _block_sizes(num_drawn: int, num_rows: int | None) -> list[int]:
+    """Sizes of the blocks that the functions of a draw are computed in; one block for a GPU."""
+    size = max(1, _BLOCK_ENTRIES // max(num_rows or 0, _ROWS))
+    count = 1 if linalg.sees_gpu() else min(max(1, num_drawn // size), _MOST_BLOCKS)
+    return [num_drawn // count + (i < num_drawn % count) for i in range(count)]
 
 
 def trained_hyperparameters(basis: FiniteBasis) -> list[tf.Variable]:
