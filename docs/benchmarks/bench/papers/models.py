@@ -171,14 +171,14 @@ def orthogonal_regression(options: Options, data: Pair, seed: int) -> gpflow.mod
     """
     GPflow's SVGP, ODVGP or SOLVE-GP: Matern 3/2 with one lengthscale, q at the prior.
 
-    :param options: method, points (M, or M and M2), whiten, and num_columns: columns of the penalty
-        that ODVGP samples in a step.
+    :param options: method, points (M, or M and M2; SOLVE-GP with M alone is SVGP), whiten, and
+        num_columns: columns of the penalty that ODVGP samples in a step.
     :param data: standardized training rows.
     :raises FactorizationError: if Kuu has no Cholesky factor.
     """
     kernel, X, given = gpflow.kernels.Matern32(), data[0], {}
     method, sizes, whiten = options["method"], options["points"], options["whiten"]
-    if method == "solvegp":
+    if method == "solvegp" and len(sizes) == 2:
         points = initialization.split_orthogonal(X, *sizes, seed=seed)
     else:
         points = (initialization.kmeans(X, sizes[0], seed=seed),)
