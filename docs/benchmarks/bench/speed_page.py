@@ -1,7 +1,6 @@
 """The page of measurements of speed and memory, from the records of its commands."""
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,6 @@ Record = dict[str, Any]
 """A command, where and when it ran, and its tables."""
 
 _LAYOUT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_SETTING = "GLIBC_TUNABLES"
 _INTRODUCTION: str = _LAYOUT["introduction"]
 SECTIONS: list[dict[str, Any]] = _LAYOUT["sections"]
 
@@ -28,12 +26,9 @@ def add(folder: Path, command: str, tables: Tables) -> None:
     Add a record to ``speed.jsonl`` in a folder, in place of an older one of the same command, and
     write ``speed.md`` anew.
 
-    :param command: with its options, without the name of the script; a setting of the memory
-        allocator is added from the environment.
+    :param command: with its options, without the name of the script.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    setting = os.environ.get(_SETTING)
-    command = f"{_SETTING}={setting} {command}" if setting else command
     where = {"processor": processor(), "date": time.strftime("%Y-%m-%d")} | provenance()
     path = folder / "speed.jsonl"
     records = {r["command"]: r for r in read(path)}
@@ -64,7 +59,7 @@ def _section(section: Mapping[str, Any], records: Sequence[Record]) -> str:
     """Heading, text, commands and one table of all their rows."""
     own = section.get("where", {})
     rows = [
-        _shown(row | {"setting": _setting_of(record)}, section["columns"])
+        _shown(row, section["columns"])
         for record in records
         for row in record["tables"][section.get("table", "rows")]
         if all(row.get(name) == value for name, value in own.items())
@@ -74,12 +69,6 @@ def _section(section: Mapping[str, Any], records: Sequence[Record]) -> str:
     if "text" in section:
         parts.insert(1, section["text"].strip() + "\n")
     return "\n".join(parts)
-
-
-def _setting_of(record: Record) -> str:
-    """The setting of the memory allocator of a command, or "default"."""
-    first = str(record["command"]).split()[0]
-    return first.partition("=")[2] or "default"
 
 
 def _shown(row: Row, columns: Mapping[str, str]) -> Row:
