@@ -225,6 +225,29 @@ def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
         assert last_json(out)["choice"] | {"seconds": 0} == before["choice"] | {"seconds": 0}
 
 
+def test_a_method_with_a_time_keeps_its_steps_when_it_resumes(run, rng, tmp_path, monkeypatch):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    sizes = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-subset", "60"]
+    options = ["--data", "my.csv", "--method", "solvegp", *sizes, "--minutes", "1e-3"]
+    options += ["--output", "run", "--no-plot"]
+    real = training._options
+
+    def interrupted(*arguments):
+        raise TrainingInterrupted("fit was interrupted after step 1; more")
+
+    monkeypatch.setattr(training, "_options", interrupted)
+    code, _, err = run("fit", *options)
+    assert (code, "10 steps are those of 0.001 minutes." in err) == (130, True)
+    monkeypatch.setattr(training, "_options", real)
+    monkeypatch.setattr(training, "within", None)  # is not called again
+    code, out, err = run("fit", *options, "--resume")
+    assert code == 0, err
+    record = last_json(out)
+    assert record["choice"]["num_steps"] == 10
+    assert record["config"]["minutes"] == 1e-3
+    assert "SVGP(12): training, 10 steps" in err  # the baseline has as many
+
+
 def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
     X = rng.normal(size=(90, 2))
     labels = np.where(X[:, 0] > 0.0, "up, or so", "down")
@@ -289,6 +312,8 @@ def test_the_best_of_the_candidates_is_chosen_and_recorded(run, rng, tmp_path, m
             ["--data", "my.csv", "--method", "softki", "--likelihood", "laplace"],
             ["likelihood must be gaussian"],
         ),
+        (["--minutes", "3"], ["minutes is a time in place of num_steps"]),
+        (["--method", "exact", "--minutes", "3"], ["trained by steps, which exact is not"]),
         (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
         (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),

@@ -82,7 +82,7 @@ class Hybrid(FiniteBasis):
     def _chosen(
         self, X: tf.Tensor, Z: tf.Tensor, A: tf.Tensor, B: tf.Tensor, indices: tf.Tensor
     ) -> tf.Tensor:
-        """Functions of one set, ``[N, l]``: rows of A for leading ones, else ``phi - B^T phi(Z)``."""
+        """Functions of one set, ``[N, l]``: a row of A if leading, else ``phi - B^T phi(Z)``."""
         tail, last = indices - self.num_leading, self.num_leading - 1
         phi_X, phi_Z = self._fourier().columns_at([X, Z], tf.maximum(tail, 0))
         residuals = phi_X - tf.linalg.matmul(B, phi_Z, transpose_a=True)  # [N, l]

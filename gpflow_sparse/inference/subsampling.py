@@ -156,9 +156,7 @@ def projections(
     return raw, raw if known is None else with_head(corrected(tails, known))
 
 
-def scaled_products(
-    Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any
-) -> Pair:
+def scaled_products(Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any) -> Pair:
     """``scale Phi v`` of both draws: their estimates of sums over the tail."""
     first, second = (scale * A.times(v) for A, v in zip(Phi, vectors, strict=True))
     return first, second

@@ -74,7 +74,7 @@ def _trainer(kind: type[base.Recipe]) -> Callable[..., Any]:
         report: Callable[[str], Any] = lambda line: None,
         **options: Any,
     ) -> Any:
-        from gpflow_sparse.recipes.choice import train_arrays
+        from gpflow_sparse.recipes.arrays import train_arrays
 
         return train_arrays(
             kind.name,

@@ -21,7 +21,7 @@ class Auto(Recipe):
     baseline_name = ""
     is_choice = True
 
-    minutes: float = option(
+    minutes: float | None = option(
         5.0,
         "Time for the choice and the training, unless the number of steps is given.",
         positive=True,
@@ -35,10 +35,11 @@ class Auto(Recipe):
     def for_candidates(self) -> dict[str, Any]:
         """The options that were chosen, for the candidates that have them."""
         common = {f.name: f.default for f in dataclasses.fields(Recipe)} | {"trees": False}
+        del common["minutes"]
         given = {name: getattr(self, name) for name in common}
         chosen = {name: value for name, value in given.items() if value != common[name]}
         return {**self.options, **chosen}
 
     @classmethod
     def own_options(cls) -> list[str]:
-        return ["minutes", "trees"]
+        return ["trees"]

@@ -159,6 +159,12 @@ class Recipe:
         "they say; below 8,000 rows 100 are held out for them, or a twentieth.",
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
+    minutes: float | None = option(
+        None,
+        "Time for the training in place of a number of steps, which follows from the time of a "
+        "few steps.",
+        positive=True,
+    )
 
     def __post_init__(self) -> None:
         require_valid(self)
@@ -171,6 +177,10 @@ class Recipe:
         :raises ValueError: for an option out of its limits, or options that exclude each other.
         """
         made = cls(**chosen)
+        if made.minutes is not None and not made.num_iterations:
+            raise ValueError(f"minutes is for methods trained by steps, which {cls.name} is not.")
+        if made.minutes is not None and "num_steps" in chosen:
+            raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
         for name, reason in made.unread().items():
             if name in chosen:
                 raise ValueError(f"{name} is for {cls.name} {reason}; leave it out.")

@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from gpflow_sparse.recipes.building import attach_units, require_outputs, requir
 from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
 from gpflow_sparse.recipes.candidate import MEASURED, Candidate
 from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
-from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
@@ -30,7 +28,6 @@ from gpflow_sparse.recipes.tree_mean import (
     fit_tree_mean,
 )
 from gpflow_sparse.training.calibration import calibration_improvement
-from gpflow_sparse.validation import checks
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
 _HELD_OUT, _MAX_HELD_OUT, _MIN_HELD_OUT = 0.1, 2000, 100
@@ -70,7 +67,7 @@ class Choice(NamedTuple):
     reason: str
     attempts: tuple[Attempt, ...] = ()
     start: GPModel | None = None
-    """The trained candidate; None if there was only one."""
+    """A trained candidate; None to build the model."""
     end: float = math.inf
     """Value of ``time.perf_counter`` after which no training step begins."""
     interrupted: bool = False
@@ -167,18 +164,26 @@ def _scoring_seconds(candidate: "Candidate", dataset: Dataset) -> float:
 
 
 def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
-    """The choice without another candidate; the time of a few steps determines their number."""
-    begin = time.perf_counter()
+    """The choice without another candidate."""
     few = f"at most {task.few_rows} rows"
     table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
     reason = f"{name} is the method for {'images' if task.has_images else table}."
-    recipe, end = task.recipe(name), math.inf if seconds is None else begin + seconds
+    return within(task, task.recipe(name), seconds, reason)
+
+
+def within(task: Task, recipe: Recipe, seconds: float | None, reason: str) -> Choice:
+    """A method with as many steps as a time allows, by the time of a few; None for its own."""
+    begin = time.perf_counter()
+    end = math.inf if seconds is None else begin + seconds
     if seconds is None or not recipe.num_iterations:
         return Choice(recipe, reason, end=end)
-    candidate = Candidate(task, recipe, name=name)
+    rest, _ = split_rows(recipe, task.dataset)
+    candidate = Candidate(task.on(rest), recipe)
     candidate.train(MEASURED)
-    num_steps = candidate.num_steps_within(seconds - (time.perf_counter() - begin))
-    return Choice(recipe.with_steps(num_steps), reason, end=end)
+    # the model is the start of the training, and is not built from nothing again
+    left = end - time.perf_counter() + candidate.build_seconds
+    recipe = recipe.with_steps(candidate.num_steps_within(left))
+    return Choice(recipe, reason, start=candidate.model, end=end)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -434,49 +439,6 @@ def held_out_scores(
         return nlpd, float(metrics.rmse(rows[1], mean, row_weights))
     P = class_probabilities(mean, num_classes)
     return nlpd, float(metrics.error_rate(rows[1], P, row_weights))
-
-
-def train_arrays(
-    method: str,
-    rows: Pair,
-    *,
-    num_classes: int | None = None,
-    kernel: gpflow.kernels.Kernel | str | None = None,
-    likelihood: Any = None,
-    seconds: float | None = None,
-    report: Callable[[str], Any] = lambda line: None,
-    **options: Any,
-) -> GPModel:
-    """
-    A trained model of arrays, see :mod:`gpflow_sparse.recipes`.
-
-    :param method: "auto", or a method of ``gpflow-sparse methods``.
-    :param rows: inputs [N, D] and outputs [N, P], or labels [N, 1].
-    :param num_classes: None for regression.
-    :raises ValueError: for rows or options that the method does not take.
-    """
-    if isinstance(kernel, str):
-        options, kernel = {**options, "kernel": kernel}, None
-    if seconds is None and "minutes" in options:
-        seconds = 60.0 * options.pop("minutes")
-    X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data(rows))
-    if num_classes is None and is_standardized(likelihood):
-        _warn_of_units(Y)
-    names = tuple(f"x{i}" for i in range(X.shape[1]))
-    dataset = Dataset("the data", (X, Y), (X[:0], Y[:0]), names, "y", num_classes)
-    return fit_task(Task(dataset, kernel, likelihood, options), method, seconds, report)[1]
-
-
-def _warn_of_units(Y: np.ndarray) -> None:
-    """Warn of outputs for which starting values and defaults are wrong."""
-    mean, deviation = float(np.abs(Y.mean(axis=0)).max()), Y.std(axis=0)
-    if mean > 1.0 or deviation.max() > 10.0 or deviation.min() < 0.1:
-        warnings.warn(
-            "Y is not standardized, for which starting values and defaults are made: its mean is "
-            f"{mean:.3g} and its standard deviation {deviation.max():.3g}; see "
-            "gpflow_sparse.Standardizer.",
-            stacklevel=4,
-        )
 
 
 def fit_task(

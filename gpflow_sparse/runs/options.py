@@ -129,7 +129,7 @@ class MethodCommand(click.Command):
             "trains the best.",
         )
         *declared, help = super().get_params(ctx)
-        shown = options_of(kind, own) + options_of(Recipe, COMMON)
+        shown = options_of(kind, [*own, *COMMON])
         return [*declared, method, *shown, *_foreign(own), help]
 
     def _kind(self, ctx: click.Context) -> type[Recipe]:

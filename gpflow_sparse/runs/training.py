@@ -24,7 +24,7 @@ from gpflow_sparse.recipes import calibration
 from gpflow_sparse.recipes.automatic import Auto
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
-from gpflow_sparse.recipes.choice import Attempt, Choice, choose
+from gpflow_sparse.recipes.choice import Attempt, Choice, choose, within
 from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
 from gpflow_sparse.recipes.rows import sized
@@ -74,6 +74,8 @@ def require_divisible(recipe: Recipe) -> None:
             "--workers and --devices need a --method that is trained by minibatches, which "
             f"{recipe.name} is not."
         )
+    if recipe.minutes is not None and workers.is_worker():
+        raise ValueError("--minutes is not for --workers, which take the same number of steps.")
 
 
 def train_beside_chief(
@@ -124,24 +126,17 @@ def run(
     choice = _choose(config.recipe, dataset, folder, resume=resume)
     choice_seconds = time.perf_counter() - begin
     trained = [train(choice, dataset, folder, resume=resume, keep=True, strategy=strategy)]
-    record = _summary(config, dataset, trained)
-    if config.recipe.is_choice:
-        record["choice"] = {
-            "method": choice.recipe.name,
-            "num_steps": choice.recipe.num_iterations,
-            "reason": choice.reason,
-            "seconds": choice_seconds,
-            "attempts": [attempt._asdict() for attempt in choice.attempts],
-        }
+    chosen = _record_of(choice, choice_seconds)
+    record = _summary(config, dataset, trained) | chosen
     record["seconds"] = time.perf_counter() - begin
     outputs.write_record(folder, record)
     if trained[0].interruption is not None:
         raise trained[0].interruption
     if config.baseline and config.recipe.baseline_name:
-        baseline = _baseline_for(config.recipe, dataset.train[0])
+        baseline = _baseline_for(choice.recipe, dataset.train[0])
         try:
             trained.append(train(Choice(baseline, ""), dataset, folder, resume=resume))
-            record = _summary(config, dataset, trained)
+            record = _summary(config, dataset, trained) | chosen
         except Exception as error:  # of any kind: the model itself is already trained
             reason = str(error).split("\n")[0] or type(error).__name__
             click.echo(
@@ -162,10 +157,14 @@ def _baseline_for(recipe: Recipe, X: np.ndarray) -> Recipe:
 
 
 def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:
-    """The method of a run: the one given, or the best on held-out rows, kept for a resumption."""
+    """
+    The method of a run: the one given, with the steps that fit into its time if there is one, or
+    the best on held-out rows; a choice or a number of steps is kept for a resumption.
+    """
     if not isinstance(recipe, Auto):
         require_outputs(dataset, recipe.likelihood)
-        return Choice(recipe, "")
+        if recipe.minutes is None:
+            return Choice(recipe, "")
     kept, start = folder / CHECKPOINTS / CHOICE, folder / CHECKPOINTS / START
     if resume and kept.is_file():
         remedy = "choose another --output"
@@ -176,10 +175,8 @@ def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> 
         attempts = tuple(Attempt(**attempt) for attempt in named)
         model = load(start) if start.is_file() else None
         return Choice(config.recipe, found["reason"], attempts, model)
-    seconds = None if "num_steps" in recipe.options else 60 * recipe.minutes
-    task = Task(dataset, likelihood=recipe.likelihood, options=recipe.for_candidates)
     try:
-        choice = choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
+        choice = _made_choice(recipe, dataset)
     except KeyboardInterrupt as error:
         raise TrainingInterrupted("stopped before the first model was trained") from error
     click.echo(choice.reason, err=True)
@@ -189,6 +186,20 @@ def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> 
         plain = {"config": RunConfig(choice.recipe).to_record(), "reason": choice.reason}
         files.write_text(kept, json.dumps(plain | {"attempts": choice.attempts}))
     return choice
+
+
+def _made_choice(recipe: Recipe, dataset: Dataset) -> Choice:
+    """The choice of a method, or of the number of steps of one, in the time of the recipe."""
+    minutes = recipe.minutes
+    assert minutes is not None
+    if not isinstance(recipe, Auto):
+        phase(f"{recipe.full_title}: measuring the time of a step")
+        choice = within(Task(dataset, likelihood=recipe.likelihood), recipe, 60.0 * minutes, "")
+        steps = choice.recipe.num_iterations
+        return choice._replace(reason=f"{steps} steps are those of {minutes:g} minutes.")
+    seconds = None if "num_steps" in recipe.options else 60.0 * minutes
+    task = Task(dataset, likelihood=recipe.likelihood, options=recipe.for_candidates)
+    return choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
 
 
 def train(
@@ -281,6 +292,20 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
         "versions": package_versions(),
         "seed": config.recipe.seed,
     }
+
+
+def _record_of(choice: Choice, seconds: float) -> dict[str, Any]:
+    """The entry of a choice of a method, or of a number of steps, in the record of a run."""
+    if not choice.reason:
+        return {}
+    entry = {
+        "method": choice.recipe.name,
+        "num_steps": choice.recipe.num_iterations,
+        "reason": choice.reason,
+        "seconds": seconds,
+        "attempts": [attempt._asdict() for attempt in choice.attempts],
+    }
+    return {"choice": entry}
 
 
 def _finite(**values: float) -> dict[str, float]:

@@ -94,6 +94,18 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
 
 
+def test_a_method_has_the_steps_of_its_time():
+    """At least those that were measured, at most 200 passes or its own; it goes on from there."""
+    task = Task(table_of(1500, 2), options={"num_inducing": 4, "num_subset": 60})
+    recipe = dataclasses.replace(task.recipe("svgp"), batch_size=100, calibrate=False)
+    least, most = (choice.within(task, recipe, seconds, "") for seconds in (0.0, 1e6))
+    assert (least.recipe.num_steps, most.recipe.num_steps) == (10, 200 * 1500 // 100)
+    assert least.start.num_data == 1500
+    assert np.any(least.start.q_mu.numpy())  # trained
+    own = choice.within(task, recipe, None, "")
+    assert (own.recipe, own.start, own.end) == (recipe, None, np.inf)
+
+
 @pytest.mark.nightly
 def test_the_choice_for_images_is_trained():
     digits = gs.data.load("digits").standardized(per_channel=True)
