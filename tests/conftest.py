@@ -171,6 +171,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def equal_random_numbers() -> None:
+    """Estimators without ``random_state`` draw from NumPy's generator, whatever ran before."""
+    np.random.seed(0)  # noqa: NPY002, theirs
+
+
+@pytest.fixture(autouse=True)
 def no_traces_of_replaced_functions(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     A test that replaces a function must neither meet the trace of a step from before nor leave one
