@@ -41,6 +41,7 @@ class Candidate:
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.recipe, self.rows = recipe, task.dataset.train
+        self._num_rows = task.dataset.num_train  # more than these where the others are in files
         self._weights = weights_of_batches(recipe, task.dataset)
         self.name = name or recipe.name
         self.num_steps = 0
@@ -95,7 +96,7 @@ class Candidate:
         left = _FRACTION * seconds - self.build_seconds - self.first_seconds
         batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
         wanted = self.recipe.num_iterations
-        most = max(wanted, math.ceil(_MAX_PASSES * len(self.rows[0]) / batch))
+        most = max(wanted, math.ceil(_MAX_PASSES * self._num_rows / batch))
         if not self.step_seconds > 0.0:
             return wanted
         return max(MEASURED, min(most, int(left / self.step_seconds)))
