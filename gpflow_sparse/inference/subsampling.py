@@ -58,14 +58,18 @@ class ColumnBlocks(tuple[tf.Tensor, ...]):
         return ColumnBlocks(tf.square(block) for block in self)
 
 
+BlockPair = tuple[ColumnBlocks, ColumnBlocks]
+"""The functions of each of two independent draws."""
+
+
 class Functions(NamedTuple):
     """Values of the basis functions of a step."""
 
     head: tf.Tensor
     """Functions of the head at the rows of the batch, ``[n, h]``."""
-    tails: tuple[ColumnBlocks, ColumnBlocks]
+    tails: BlockPair
     """Functions of each draw at the rows of the batch, ``[n, k]``."""
-    support: tuple[ColumnBlocks, ColumnBlocks] | None = None
+    support: BlockPair | None = None
     """Functions of each draw at the control rows, ``[p, k]``; None without them."""
 
 
@@ -156,7 +160,7 @@ def projections(
     return raw, raw if known is None else with_head(corrected(tails, known))
 
 
-def scaled_products(Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any) -> Pair:
+def scaled_products(Phi: BlockPair, vectors: Pair, scale: Any) -> Pair:
     """``scale Phi v`` of both draws: their estimates of sums over the tail."""
     first, second = (scale * A.times(v) for A, v in zip(Phi, vectors, strict=True))
     return first, second

@@ -13,6 +13,7 @@ from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import (
+    BlockPair,
     ColumnBlocks,
     Draw,
     Functions,
@@ -233,7 +234,7 @@ class ControlRows(tf.Module):
         return times
 
     def projections(
-        self, Phi: tuple[ColumnBlocks, ColumnBlocks], vectors: Pair, scale: Any, W: Regression
+        self, Phi: BlockPair, vectors: Pair, scale: Any, W: Regression
     ) -> KnownProjections:
         """
         Projections of the tail at the control rows, as both draws estimate them and exactly.
@@ -246,7 +247,7 @@ class ControlRows(tf.Module):
         estimates = scaled_products(Phi, vectors, scale)
         return KnownProjections(W, estimates, tf.convert_to_tensor(self.values))
 
-    def follow(self, Phi: tuple[ColumnBlocks, ColumnBlocks], changes: Pair) -> None:
+    def follow(self, Phi: BlockPair, changes: Pair) -> None:
         """Update for changes ``[k, Q]`` of vectors of some functions ``[p, k]``."""
         first, second = scaled_products(Phi, changes, 1.0)
         self.values.assign_add(first + second)
@@ -279,7 +280,7 @@ def functions_at(
     sizes = _block_sizes(draws[0].indices.shape[0], X.shape[0])
     drawn = [block for draw in draws for block in tf.split(h + draw.indices, sizes)]
 
-    def of_draws(values: Sequence[tf.Tensor]) -> tuple[ColumnBlocks, ColumnBlocks]:
+    def of_draws(values: Sequence[tf.Tensor]) -> BlockPair:
         return ColumnBlocks(values[: len(sizes)]), ColumnBlocks(values[len(sizes) :])
 
     if h:
