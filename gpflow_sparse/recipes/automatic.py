@@ -23,7 +23,8 @@ class Auto(Recipe):
 
     minutes: float | None = option(
         5.0,
-        "Time for the choice and the training, unless the number of steps is given.",
+        "Time for the choice and the training, unless the number of steps is given; with --method "
+        "for the training, in place of a number of steps.",
         positive=True,
     )
     trees: bool = option(
