@@ -228,7 +228,7 @@ def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
 def test_a_method_with_a_time_keeps_its_steps_when_it_resumes(run, rng, tmp_path, monkeypatch):
     write_csv(tmp_path / "my.csv", numbers(rng))
     sizes = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-subset", "60"]
-    options = ["--data", "my.csv", "--method", "solvegp", *sizes, "--minutes", "1e-3"]
+    options = ["--data", "my.csv", "--method", "solvegp", *sizes, "--minutes", "5"]
     options += ["--output", "run", "--no-plot"]
     real = training._options
 
@@ -236,16 +236,17 @@ def test_a_method_with_a_time_keeps_its_steps_when_it_resumes(run, rng, tmp_path
         raise TrainingInterrupted("fit was interrupted after step 1; more")
 
     monkeypatch.setattr(training, "_options", interrupted)
+    monkeypatch.setattr(choice.Candidate, "num_steps_within", lambda candidate, seconds: 12)
     code, _, err = run("fit", *options)
-    assert (code, "10 steps are those of 0.001 minutes." in err) == (130, True)
+    assert (code, "12 steps are those of 5 minutes." in err) == (130, True)
     monkeypatch.setattr(training, "_options", real)
     monkeypatch.setattr(training, "within", None)  # is not called again
     code, out, err = run("fit", *options, "--resume")
     assert code == 0, err
     record = last_json(out)
-    assert record["choice"]["num_steps"] == 10
-    assert record["config"]["minutes"] == 1e-3
-    assert "SVGP(12): training, 10 steps" in err  # the baseline has as many
+    assert record["choice"]["num_steps"] == 12
+    assert record["config"]["minutes"] == 5.0
+    assert "SVGP(12): training, 12 steps" in err  # the baseline has as many
 
 
 def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):

@@ -86,11 +86,12 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
         :param X: ``[N, D]``.
         :param sets: indices ``[k]`` of each set.
-        :raises ValueError: as :meth:`__call__`.
+        :raises ValueError: as :meth:`__call__`, and for other sets than a list or a tuple.
         """
-        return self._of_sets(
-            self._require_inputs(X), [self._require_indices(chosen) for chosen in sets]
-        )
+        if not isinstance(sets, list | tuple):
+            raise ValueError(f"sets must be a list of indices [k], got {type(sets).__name__}.")
+        chosen = [self._require_indices(indices, "each of sets") for indices in sets]
+        return self._of_sets(self._require_inputs(X), chosen)
 
     def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
         """

@@ -175,7 +175,8 @@ class Encoder:
             self.classes.add(kind)
         attributes = {}
         for attribute, item in vars(value).items():
-            if isinstance(value, tf.Module) and names.is_bookkeeping(attribute):
+            bookkeeping = isinstance(value, tf.Module) and names.is_bookkeeping(attribute)
+            if bookkeeping or _is_default(kind, attribute, item):
                 continue
             distribution = _loc_scale_distribution(value, attribute, item)
             attributes[names.attribute_in_files(kind, attribute)] = (
@@ -344,6 +345,18 @@ class Decoder:
         for name, value in names.attributes_today(type(made), decoded).items():
             names.require_attribute(type(made), name)
             setattr(made, name, value)
+
+
+def _is_default(kind: type, attribute: str, item: Any) -> bool:
+    """
+    Whether a plain value equals that of the class, which it leaves in force: TensorFlow's modules
+    keep such an attribute or not, by the identity of the value, as of texts read from a file.
+    """
+    default = getattr(kind, attribute, None)
+    return isinstance(item, str | bool | int | float) and (type(item), item) == (
+        type(default),
+        default,
+    )
 
 
 def _loc_scale_distribution(owner: Any, attribute: str, item: Any) -> type | None:

@@ -11,6 +11,7 @@ from gpflow.models import GPModel
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.registry import recipe_of
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.validation import checks
@@ -37,8 +38,9 @@ def train_arrays(
     """
     if isinstance(kernel, str):
         options, kernel = {**options, "kernel": kernel}, None
-    if seconds is None and "minutes" in options:
-        seconds = 60.0 * options.pop("minutes")
+    recipe = recipe_of(method, **options)  # refuses options and values that the method lacks
+    if options.pop("minutes", None) is not None and seconds is None:
+        seconds = 60.0 * recipe.minutes  # type: ignore[operator]
     X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data(rows))
     if num_classes is None and is_standardized(likelihood):
         _warn_of_units(Y)

@@ -179,11 +179,15 @@ def within(task: Task, recipe: Recipe, seconds: float | None, reason: str) -> Ch
         return Choice(recipe, reason, end=end)
     rest, _ = split_rows(recipe, task.dataset)
     candidate = Candidate(task.on(rest), recipe)
-    candidate.train(MEASURED)
-    # the model is the start of the training, and is not built from nothing again
-    left = end - time.perf_counter() + candidate.build_seconds
-    recipe = recipe.with_steps(candidate.num_steps_within(left))
-    return Choice(recipe, reason, start=candidate.model, end=end)
+    candidate.train(MEASURED, end)
+    # the model is the start of the training, which takes the time of compilation once more
+    left = end - time.perf_counter()
+    if not left > 2.0 * candidate.first_seconds:
+        recipe = recipe.with_steps(candidate.num_steps)
+        reason = f"{reason} No time is left after {candidate.num_steps} step(s)."
+        return Choice(recipe, reason.strip(), start=candidate.model, end=end, out_of_time=True)
+    num_steps = candidate.num_steps_within(left + candidate.build_seconds)
+    return Choice(recipe.with_steps(num_steps), reason, start=candidate.model, end=end)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:

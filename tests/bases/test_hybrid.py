@@ -58,6 +58,18 @@ def test_chosen_columns_of_both_kinds_in_any_order(orthogonal):
     np.testing.assert_array_equal(hybrid(X, [1, 7])[:, 0], hybrid(X, [1])[:, 0])
 
 
+def test_sets_of_functions_are_columns_of_the_whole():
+    hybrid = basis()
+    whole, sets = hybrid(X).numpy(), [[0, 3], [13, 5, 5], [], [1, 9]]
+    for found, chosen in zip(
+        hybrid.of_sets(X, [np.array(s, int) for s in sets]), sets, strict=True
+    ):
+        np.testing.assert_allclose(found, whole[:, chosen], atol=1e-12)
+    for wrong, words in ((None, "sets must be a list"), ([[0, 99]], "each of sets must be from 0")):
+        with pytest.raises(ValueError, match=words):
+            hybrid.of_sets(X, wrong)
+
+
 def test_at_its_points_the_covariance_is_the_kernel():
     """And the residuals are zero, up to the jitter."""
     columns = basis()(Z).numpy()

@@ -87,7 +87,7 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     )
     timed = [choice.choose(Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
     assert all(np.isfinite(found.end) for found in timed)
-    assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
+    assert [found.recipe.num_steps for found in timed] == [1, 1000]  # the least, the most
     with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = candidates(with_kernel)
     assert names == ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp", "site_vgp"]
@@ -95,13 +95,16 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
 
 
 def test_a_method_has_the_steps_of_its_time():
-    """At least those that were measured, at most 200 passes or its own; it goes on from there."""
+    """At most 200 passes or its own steps; it goes on from those measured, or ends with these."""
     task = Task(table_of(1500, 2), options={"num_inducing": 4, "num_subset": 60})
     recipe = dataclasses.replace(task.recipe("svgp"), batch_size=100, calibrate=False)
     least, most = (choice.within(task, recipe, seconds, "") for seconds in (0.0, 1e6))
-    assert (least.recipe.num_steps, most.recipe.num_steps) == (10, 200 * 1500 // 100)
-    assert least.start.num_data == 1500
-    assert np.any(least.start.q_mu.numpy())  # trained
+    assert (least.recipe.num_steps, most.recipe.num_steps) == (1, 200 * 1500 // 100)
+    assert (least.is_model, most.is_model) == (True, False)
+    assert least.reason == "No time is left after 1 step(s)."
+    for found in (least, most):
+        assert found.start.num_data == 1500
+        assert np.any(found.start.q_mu.numpy())  # trained
     own = choice.within(task, recipe, None, "")
     assert (own.recipe, own.start, own.end) == (recipe, None, np.inf)
 

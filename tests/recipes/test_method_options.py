@@ -1,7 +1,9 @@
 """The options of a method on the command line: its help, and options that it does not read."""
 
+import numpy as np
 import pytest
 
+from gpflow_sparse.recipes import arrays
 from gpflow_sparse.recipes.registry import RECIPES
 from tests.command_line import run as run
 
@@ -41,3 +43,19 @@ def test_the_help_of_fit_is_that_of_a_method(run):
     code, _, err = run("fit", "swspg")
     assert code == 2
     assert "did you mean 'swsgp'?" in err
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("gpnn", {"minutes": 1.0}, "trained by steps, which gpnn is not"),
+        ("svgp", {"minutes": 1.0, "num_steps": 5}, "in place of num_steps"),
+        ("svgp", {"minutes": float("nan")}, "minutes must be positive, got nan"),
+        ("svgp", {"minutes": -1.0}, "minutes must be positive, got -1.0"),
+        ("auto", {"minutes": "1"}, "minutes must be of type float, got '1'"),
+    ],
+)
+def test_a_time_that_a_method_cannot_keep_is_refused_in_python(method, options, words):
+    X = np.zeros((30, 1))
+    with pytest.raises(ValueError, match=words):
+        arrays.train_arrays(method, (X, X), **options)
