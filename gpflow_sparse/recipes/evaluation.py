@@ -267,6 +267,7 @@ def moments_in_chunks(
     :param method: "predict_f" or "predict_y".
     :param chunk_size: rows in a call of the model.
     :param advance: called with the number of rows of each chunk that is done.
+    :raises ValueError: if variances of observations are negative.
     """
     X, parts = tf.convert_to_tensor(rows, gpflow.default_float()), []
     predict = whole = getattr(model, method)
@@ -279,6 +280,12 @@ def moments_in_chunks(
         if advance is not None:
             advance(len(chunk))
     mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
+    if method == "predict_y" and (negative := np.sum(variance < 0.0)):
+        raise ValueError(
+            f"{negative} of {variance.size} predicted variances are negative, down to "
+            f"{variance.min():.3g}: the model has lost its digits to rounding. Train it in float64, "
+            "or with fewer points."
+        )
     return mean, variance
 
 

@@ -113,3 +113,12 @@ def test_methods_are_compiled_once_and_not_those_of_deep_models(rng):
     layers = [gs.models.GPLayer(gpflow.kernels.Matern32(), sets, num_latent_gps=1)]
     deep = CachedModel(gs.models.DeepGP(layers, likelihood, num_data=6))
     assert deep.compiled("predict_y") == deep.predict_y
+
+
+def test_negative_variances_are_refused_in_words_of_a_user():
+    class Lost:
+        def predict_y(self, X):
+            return X, tf.constant([[1.0], [-0.5], [0.0]], X.dtype)
+
+    with pytest.raises(ValueError, match="1 of 3 predicted variances are negative, down to -0.5"):
+        evaluation.moments_in_chunks(Lost(), "predict_y", np.zeros((3, 1)), 10)
