@@ -283,8 +283,8 @@ def moments_in_chunks(
     if method == "predict_y" and (negative := np.sum(variance < 0.0)):
         raise ValueError(
             f"{negative} of {variance.size} predicted variances are negative, down to "
-            f"{variance.min():.3g}: the model has lost its digits to rounding. Train it in float64, "
-            "or with fewer points."
+            f"{variance.min():.3g}: rounding has taken the model's digits. Train it in float64, or "
+            "with fewer points."
         )
     return mean, variance
 
