@@ -88,6 +88,8 @@ def fit(
     --resume continues. Where TF_CONFIG names several workers, this process is one of them.
     """
     if num_workers > 1 and not workers.is_worker():
+        with clear_errors():
+            workers.require_divisible(_config_of(dict(fields)).recipe, among_workers=True)
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         config = _config_of(fields)
@@ -97,7 +99,7 @@ def fit(
         stem = f"{dataset.name}-{config.method}-{config.recipe.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:
-            training.require_divisible(config.recipe)
+            workers.require_divisible(config.recipe, among_workers=workers.is_worker())
         if not workers.is_chief():
             training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
             workers.leave()

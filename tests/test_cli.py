@@ -314,6 +314,7 @@ def test_the_best_of_the_candidates_is_chosen_and_recorded(run, rng, tmp_path, m
             ["likelihood must be gaussian"],
         ),
         (["--minutes", "3"], ["minutes is a time in place of num_steps"]),
+        (["--method", "exact", "--workers", "2"], ["trained by minibatches, which exact is not"]),
         (["--method", "exact", "--minutes", "3"], ["trained by steps, which exact is not"]),
         (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),

@@ -30,7 +30,7 @@ from gpflow_sparse.recipes.registry import RECIPES, baseline_of
 from gpflow_sparse.recipes.rows import sized
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.weights import weighted_rows, weights_of_batches
-from gpflow_sparse.runs import outputs, workers
+from gpflow_sparse.runs import outputs
 from gpflow_sparse.runs.config import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -65,17 +65,6 @@ class Trained:
     """Wall time of the training loop, compilation included."""
     interruption: BaseException | None = None
     """The exception of Ctrl-C, if it ended the training."""
-
-
-def require_divisible(recipe: Recipe) -> None:
-    """:raises ValueError: for a method whose training is not shared among devices or workers."""
-    if not recipe.by_minibatches or (recipe.is_choice and workers.is_worker()):
-        raise ValueError(
-            "--workers and --devices need a --method that is trained by minibatches, which "
-            f"{recipe.name} is not."
-        )
-    if recipe.minutes is not None and workers.is_worker():
-        raise ValueError("--minutes is not for --workers, which take the same number of steps.")
 
 
 def train_beside_chief(

@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from gpflow_sparse.recipes.base import Recipe
+
 # Seconds that workers have to end by themselves after one of them has failed.
 _GRACE = 30.0
 
@@ -23,6 +25,21 @@ def is_worker() -> bool:
 def is_chief() -> bool:
     """Whether this process is the only one, or the worker that writes files."""
     return not is_worker() or int(_place()["task"]["index"]) == 0
+
+
+def require_divisible(recipe: Recipe, *, among_workers: bool) -> None:
+    """
+    :param among_workers: whether there are several workers, or several devices of one process.
+    :raises ValueError: for a method whose training is not shared among them, and for a time, from
+        which each worker would find another number of steps.
+    """
+    if not recipe.by_minibatches or (recipe.is_choice and among_workers):
+        raise ValueError(
+            "--workers and --devices need a --method that is trained by minibatches, which "
+            f"{recipe.name} is not."
+        )
+    if recipe.minutes is not None and not recipe.is_choice and among_workers:
+        raise ValueError("--minutes is not for --workers, which take the same number of steps.")
 
 
 def leave() -> None:
