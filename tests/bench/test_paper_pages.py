@@ -53,7 +53,7 @@ TASKS = {
     "softki_arms": (12, None),
     "softki_md22": (21, None),
     "softki_validation": (28, None),
-    "solvegp": (32, 48),
+    "solvegp": (32, 52),
     "swsgp": (32, None),
     "swsgp_union": (5, None),
 }
