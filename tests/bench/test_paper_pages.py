@@ -44,7 +44,7 @@ TASKS = {
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),
-    "evidence": (663, 1605),
+    "evidence": (663, 1611),
     "gpnn_parts": (54, None),
     "grief": (275, 480),
     "images": (25, None),
