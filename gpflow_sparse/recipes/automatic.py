@@ -21,7 +21,7 @@ class Auto(Recipe):
     baseline_name = ""
     is_choice = True
 
-    minutes: float | None = option(
+    minutes: float = option(
         5.0,
         "Time for the choice and the training, unless the number of steps is given; with --method "
         "for the training, in place of a number of steps.",

@@ -29,9 +29,11 @@ def is_chief() -> bool:
 
 def require_divisible(recipe: Recipe, *, among_workers: bool) -> None:
     """
-    :param among_workers: whether there are several workers, or several devices of one process.
-    :raises ValueError: for a method whose training is not shared among them, and for a time, from
-        which each worker would find another number of steps.
+    Whether the training of a method can be shared among workers, or devices of one process.
+
+    :param among_workers: False for devices.
+    :raises ValueError: if it cannot, and for a time, from which each worker would find another
+        number of steps.
     """
     if not recipe.by_minibatches or (recipe.is_choice and among_workers):
         raise ValueError(

@@ -53,6 +53,7 @@ def test_the_help_of_fit_is_that_of_a_method(run):
         ("svgp", {"minutes": float("nan")}, "minutes must be positive, got nan"),
         ("svgp", {"minutes": -1.0}, "minutes must be positive, got -1.0"),
         ("auto", {"minutes": "1"}, "minutes must be of type float, got '1'"),
+        ("auto", {"minutes": None}, "minutes must be of type float, got None"),
     ],
 )
 def test_a_time_that_a_method_cannot_keep_is_refused_in_python(method, options, words):
