@@ -13,6 +13,7 @@ from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, proje
 from gpflow_sparse.models.regression import noise_parameter
 from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.log_rates import log_rates
 from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.rows import random_rows
 from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
@@ -80,13 +81,31 @@ def build_model(
     if dataset.weights is not None and not recipe.by_minibatches:
         given["row_weights"] = dataset.weights
     model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
-    if mean is not None and hasattr(model, "data"):
-        mean.remember(model.data[0])
+    _complete_mean(model, dataset, mean)
     if start is not None:
         _copy_parameters(start, model)
-    elif noise_variance < least and not single and made is not likelihood:
+    elif noise_variance < least and not single and _made_gaussian(made, likelihood):
         _lower_noise(model, noise_variance, dataset.train[0])
     return attach_units(model, dataset)
+
+
+def _complete_mean(
+    model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | ClassTreeMean | None
+) -> None:
+    """Keep the known values of trees; or for counts and positive outputs set the mean of f."""
+    if mean is not None:
+        if hasattr(model, "data"):
+            mean.remember(model.data[0])
+    elif dataset.num_classes is None:
+        found = log_rates(model.likelihood, dataset.train[1])
+        if found is not None:
+            model.mean_function = gpflow.functions.Constant(found[1])
+
+
+def _made_gaussian(made: gpflow.likelihoods.Likelihood, likelihood: Any) -> bool:
+    """Whether the likelihood is Gaussian, and not a copy of one that the user gave."""
+    given = isinstance(likelihood, gpflow.likelihoods.Likelihood)
+    return isinstance(made, gpflow.likelihoods.Gaussian) and not given
 
 
 def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndarray) -> None:

@@ -16,7 +16,8 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import LinearMap, product_of
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.log_rates import log_rates
+from gpflow_sparse.recipes.observations import is_standardized, make_likelihood
 from gpflow_sparse.recipes.rows import EXACT_SUBSET, num_distinct
 
 KERNELS = {
@@ -105,8 +106,9 @@ class InitialHyperparameters:
     ) -> None:
         """
         :param dataset: standardized.
-        :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
-            have median lengthscales and a noise variance of 0.1.
+        :param likelihood: a likelihood or its name; for counts and positive outputs with a
+            logarithmic link estimates of f are fitted (:func:`log_rates`); classes, and other
+            outputs that are not standardized, have median lengthscales and a noise variance of 0.1.
         :param kernel: copied in place of the kernels that configurations name.
         :param until: value of ``time.perf_counter``: half of the time until then is for the
             comparison of kernels, and after it no round of axes begins.
@@ -117,6 +119,11 @@ class InitialHyperparameters:
         self._kernels_until = time.perf_counter() + 0.5 * (until - time.perf_counter())
         self._rounds: set[_Trial] = set()  # trials whose axes have been tried
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
+        if not self._is_fitted and dataset.num_classes is None:
+            found = log_rates(make_likelihood(likelihood, None, DEFAULT_NOISE), dataset.train[1])
+            if found is not None:
+                self._is_fitted, rows = True, (dataset.train[0], found[0] - found[0].mean(axis=0))
+                self._dataset = dataclasses.replace(dataset, train=rows)
         self._lengthscales = functools.cache(self._median_lengthscales)
         self._fit = functools.cache(self._fit_once)
         self._axes = functools.cache(self._find_axes)

@@ -21,6 +21,7 @@ from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
+from gpflow_sparse.training.starting import start_from_rows
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws, steps_are_mixed
 from gpflow_sparse.training.traces import SharedStep, key_of
@@ -267,6 +268,10 @@ class TrainingLoop:
             self._prepare("prepare_data", step, self.data)
         if step == 0:
             self._prepare("start_training", step, self.data)
+            if self.gamma:
+                batch = self.feed.lookup(*self._arguments(step))
+                with between_steps(self.model):
+                    start_from_rows(self.model, batch, self._seed_of(step))
 
     def _prepare(self, hook: str, step: int, *arguments: Any) -> None:
         """Call a method of `TrainingHooks`, if the model has it, with the seed of the step."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.cli import main
 from gpflow_sparse.data import Dataset
@@ -332,3 +333,32 @@ def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better
     model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
     again = build_model(chosen, dataset, start=model)  # which has the matrix too
     np.testing.assert_allclose(*(m.predict_f(dataset.train[0][:5])[0] for m in (model, again)))
+
+
+def rates(rng):
+    X = rng.normal(size=(300, 2))
+    return X, np.exp(np.sin(2.0 * X[:, :1]))
+
+
+@pytest.mark.parametrize(("method", "likelihood"), [("svgp", "exponential"), ("swsgp", "gamma")])
+def test_positive_outputs_in_any_unit_have_the_same_function(rng, method, likelihood):
+    """Up to the logarithm of the unit."""
+    X, rate = rates(rng)
+    Y = rng.exponential(rate)
+    fit = getattr(gs.recipes, method)
+    found = [
+        fit(X, unit * Y, likelihood=likelihood, num_inducing=40, num_steps=3).predict_f(X)[0]
+        for unit in (1.0, 1e-4)
+    ]
+    np.testing.assert_allclose(found[1] - np.log(1e-4), found[0], atol=1e-3)
+    assert np.sqrt(np.mean((found[0] - np.log(rate)) ** 2)) < 0.4
+
+
+@pytest.mark.parametrize("method", ["svgp", "swsgp", "deep"])
+def test_counts_of_thousands_are_fitted_in_few_steps(rng, method):
+    """They once ended the training."""
+    X, rate = rates(rng)
+    Y = rng.poisson(3000.0 * rate).astype(float)
+    model = getattr(gs.recipes, method)(X, Y, likelihood="poisson", num_inducing=40, num_steps=3)
+    error = model.predict_f(X)[0] - np.log(3000.0 * rate)
+    assert np.sqrt(np.mean(error**2)) < 0.15

@@ -20,20 +20,14 @@ from gpflow_sparse.inducing_variables import (
 from gpflow_sparse.inference.blocks import kl_from_standard_normal
 from gpflow_sparse.inference.neighborhoods import GaussianRows
 from gpflow_sparse.inference.residual_bounds import Terms
+from gpflow_sparse.inference.row_observations import row_observations
 from gpflow_sparse.models.base import require_shape
 from gpflow_sparse.models.residual_neighbors.posterior import (
     ResidualNeighborPosterior,
     ResidualPrior,
 )
 from gpflow_sparse.models.starting import parameter
-from gpflow_sparse.models.swsgp import (
-    SWSGP,
-    IndexSets,
-    LiveSqrt,
-    data_blocks,
-    observations,
-    observations_at,
-)
+from gpflow_sparse.models.swsgp import SWSGP, IndexSets, LiveSqrt, data_blocks, observations
 from gpflow_sparse.models.training_data import accepts_pair_or_dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import SparsePosterior
@@ -266,7 +260,8 @@ class ResidualNeighborGP(SWSGP):
         posterior, priors = self.posterior(), self.priors
         for x, y in data_blocks(self, X, Y, _ROWS):
             mean, var = posterior._conditional_with_precompute(posterior.cache, x)
-            targets, known = observations_at(self, x, y, mean, var)
+            mean += self.mean_function(x)
+            targets, known = row_observations(self.likelihood, x, y, mean, var)
             own = tf.concat([prior.base.moments(x)[0] for prior, _ in priors], axis=1)
             yield x, targets + own.numpy(), known
 

@@ -8,7 +8,7 @@ of the KL terms, ``models/partial_updates.py`` the training step. ``posterior.py
 """
 
 from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior
-from gpflow_sparse.models.swsgp.closed_form import data_blocks, observations, observations_at
+from gpflow_sparse.models.swsgp.closed_form import data_blocks, observations
 from gpflow_sparse.models.swsgp.model import SWSGP, IndexSets, LiveSqrt
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, as_rows, draw_inducing
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
@@ -26,5 +26,4 @@ __all__ = [
     "data_blocks",
     "draw_inducing",
     "observations",
-    "observations_at",
 ]

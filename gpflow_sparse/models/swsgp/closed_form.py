@@ -18,6 +18,8 @@ from scipy.sparse.linalg import LinearOperator, cg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
+from gpflow_sparse.inference.row_observations import row_observations, row_posteriors
+from gpflow_sparse.likelihoods import likelihood_of_starts
 from gpflow_sparse.models.swsgp.counts import require_counted
 from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
@@ -328,10 +330,12 @@ def _sites(
     Targets and precisions ``[M, L]`` of the sites: sums of one Gaussian factor for each row, about
     the value at its nearest inducing point.
 
-    A row is an observation ``N(t; f, 1 / lambda)`` of f: for Gaussian noise the row itself; for any
-    other likelihood its first step of variational message passing, ``lambda = -2 dE/dvar``, ``t =
-    mean + (dE/dmean) / lambda`` of ``E = E_q[log p(y | f)]`` under the prior. With ``f = a u_j +
-    rest``, the rest of variance r given u_j, that is ``N(t / a; u_j, (1 / lambda + r) / a^2)``.
+    A row is an observation ``N(t; f, 1 / lambda)`` of f
+    (:mod:`~gpflow_sparse.inference.row_observations`): for Gaussian noise the row itself; for
+    counts, positive outputs and noise with heavy tails at the posterior of each f_n given its own
+    output alone; for any other likelihood at the prior. With
+    ``f = a u_j + rest``, the rest of variance r given u_j, that is
+    ``N(t / a; u_j, (1 / lambda + r) / a^2)``.
     """
     shape, iv = tuple(model.q_mu.shape), model.points
     precisions, moments = np.zeros(shape), np.zeros(shape)
@@ -356,26 +360,13 @@ def observations(
     """``t`` and ``lambda [n, L]`` of the rows, t relative to the mean of f at the start."""
     moments = [prior.start_moments(X, of.stop - of.start) for prior, of in priors]
     mean, var = (tf.concat(parts, axis=1) for parts in zip(*moments, strict=True))
-    return observations_at(model, X, Y, mean, var)
-
-
-def observations_at(
-    model: Any, X: tf.Tensor, Y: tf.Tensor, mean: tf.Tensor, var: tf.Tensor
-) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Rows as Gaussian observations of f: ``(dE/dmean) / lambda``, which is a target minus the mean,
-    and ``lambda = -2 dE/dvar``, ``[n, L]`` each, of ``E = E_q[log p(y | f)]``.
-
-    :param mean: mean of f under q, prior mean excluded.
-    """
-    prior = model.mean_function(X)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch([mean, var])
-        expected = tf.reduce_sum(model.likelihood.variational_expectations(X, mean + prior, var, Y))
-    by_mean, by_var = tape.gradient(expected, [mean, var])
-    known = np.maximum(-2.0 * by_var.numpy(), 0.0)
-    slope = by_mean.numpy()
-    return np.divide(slope, known, out=np.zeros_like(slope), where=known > 0.0), known
+    mean += model.mean_function(X)
+    likelihood = likelihood_of_starts(model.likelihood)
+    if likelihood is None:
+        return row_observations(model.likelihood, X, Y, mean, var)
+    m, v = row_posteriors(likelihood, X, Y, mean, var)
+    targets, known = row_observations(likelihood, X, Y, m, v)
+    return (m - mean).numpy() + targets, known
 
 
 def data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
