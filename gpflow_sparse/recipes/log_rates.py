@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy.special import digamma
 
 # Of the mean output, below which an output counts as this; the logarithm of 0 is infinite.
-_LOWEST = 1e-3
+_LOWEST = 1e-4
 
 
 def log_rates(likelihood: gpflow.likelihoods.Likelihood, Y: np.ndarray) -> Any:

@@ -7,6 +7,7 @@ import warnings
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 
 import gpflow_sparse as gs
@@ -19,6 +20,7 @@ from gpflow_sparse.initialization import (
     subset_hyperparameters,
 )
 from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.log_rates import log_rates
 from gpflow_sparse.recipes.registry import RECIPES, recipe_of
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 
@@ -362,3 +364,16 @@ def test_counts_of_thousands_are_fitted_in_few_steps(rng, method):
     model = getattr(gs.recipes, method)(X, Y, likelihood="poisson", num_inducing=40, num_steps=3)
     error = model.predict_f(X)[0] - np.log(3000.0 * rate)
     assert np.sqrt(np.mean(error**2)) < 0.15
+
+
+def test_estimates_from_single_outputs_are_unbiased(rng):
+    f = rng.uniform(2.0, 5.0, (20_000, 1))
+    for likelihood, Y in (
+        (gpflow.likelihoods.Exponential(), rng.exponential(np.exp(f))),
+        (gpflow.likelihoods.Gamma(shape=0.5), rng.gamma(0.5, np.exp(f))),
+        (gpflow.likelihoods.Poisson(binsize=2.0), rng.poisson(2.0 * np.exp(f))),
+    ):
+        estimates, mean = log_rates(likelihood, Y.astype(float))
+        np.testing.assert_allclose(estimates.mean() - f.mean(), 0.0, atol=0.05)
+        np.testing.assert_allclose(mean, estimates.mean(axis=0))
+    assert log_rates(gpflow.likelihoods.Poisson(invlink=tf.square), Y) is None
