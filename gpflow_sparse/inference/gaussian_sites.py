@@ -36,6 +36,9 @@ _LEAST_PRECISION = 1e-7
 _SHORTEST = 1e-3
 _ROUNDING = {tf.float64: 1e-10, tf.float32: 1e-5}
 _LEAST_CHANGE = {tf.float64: 1e-9, tf.float32: 1e-4}
+# Change below which sites have converged too if changes do not fall any more: rounding, where
+# precisions are large.
+_STALLED = {tf.float64: 1e-6, tf.float32: 1e-3}
 # Relative change of variances of which the effect on the precisions is a difference.
 _CHANGE = 0.01
 
@@ -198,7 +201,7 @@ class Limits(NamedTuple):
 
     tolerance: float
     """Largest change of a mean of f in a step, in its standard deviations, with which they have
-    converged; rounding allows 1e-9, and 1e-4 in float32."""
+    converged; rounding allows 1e-9, and 1e-4 in float32, and less where precisions are large."""
     max_passes: int
     dtype: tf.DType = tf.float64
     """Float type in which the likelihood is computed."""
@@ -214,7 +217,7 @@ def converge(
     :param sites: where to start, and ``found``, the pass there.
     :return: the sites, the pass at them, and whether they have converged.
     """
-    length = 1.0
+    length, last = 1.0, np.inf
     tolerance = max(limits.tolerance, _LEAST_CHANGE[limits.dtype])
     for _ in range(limits.max_passes):
         step = _step(sites, found.proposed, length)
@@ -225,10 +228,12 @@ def converge(
             if length < _SHORTEST:
                 return sites, found, False
             continue
-        change = tf.reduce_max(tf.square(after.mean - found.mean) / after.var)
+        change = float(tf.reduce_max(tf.square(after.mean - found.mean) / after.var)) ** 0.5
         sites, found = step, after
-        if length == 1.0 and float(change) < tolerance**2:
+        stalled = 0.5 * last < change < _STALLED[limits.dtype]
+        if length == 1.0 and (change < tolerance or stalled):
             return sites, found, True
+        last = change
         length = min(1.0, 2.0 * length)
     return sites, found, False
 

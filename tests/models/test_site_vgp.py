@@ -181,3 +181,17 @@ def test_a_likelihood_that_is_not_concave_is_said_not_to_converge():
     model = build(gpflow.likelihoods.MultiClass(3), classes())
     with pytest.warns(UserWarning, match="have not converged"):
         assert not model.fit_sites(max_passes=40)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3000.0])
+def test_sites_of_counts_converge_in_few_passes(rng, scale):
+    """From the prior they took a hundred, and those of thousands did not converge."""
+    X = rng.normal(size=(60, 1))
+    Y = rng.poisson(scale * np.exp(np.sin(2.0 * X))).astype(float)
+    model = SiteVGP((X, Y), gpflow.kernels.Matern52(), gpflow.likelihoods.Poisson())
+    assert model.fit_sites(max_passes=20)
+    mean, var = model.predict_f(X)
+    rate = np.exp(mean + 0.5 * var)  # lambda = -2 dE/dv, and K^-1 m = dE/dm
+    np.testing.assert_allclose(model.site_precision, rate, rtol=1e-5)
+    K = model.kernel(X).numpy()
+    np.testing.assert_allclose(K @ (Y - rate), mean, rtol=1e-4, atol=1e-5)

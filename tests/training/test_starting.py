@@ -77,3 +77,14 @@ def test_nothing_else_is_moved(rng):
         start_from_rows(model, (X, Y), (0, 0))
         np.testing.assert_array_equal(model.q_mu, q_mu)
         np.testing.assert_array_equal(model.q_sqrt, np.eye(M)[None])
+
+
+def test_a_start_that_is_worse_is_not_taken(rng):
+    """Of outputs e^9 times smaller than the prior mean single rows tell next to nothing."""
+    X, _ = data(rng)
+    Y = 1e-4 * rng.exponential(np.exp(np.sin(2.0 * X)))
+    model = svgp(gpflow.likelihoods.Exponential(), num_data=N)
+    model.kernel.variance.assign(1.0)
+    before = float(model.elbo((X, Y)))
+    start_from_rows(model, (X, Y), (0, 0))
+    assert float(model.elbo((X, Y))) >= before

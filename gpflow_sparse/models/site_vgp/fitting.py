@@ -45,7 +45,7 @@ class SiteBound:
         others = [*model.likelihood.trainable_parameters, *model.mean_function.trainable_parameters]
         self.parameters = LogParameters([*kernel, *others])
         self._others = LogParameters(others) if others else None
-        self.sites, self.converged, self._last = model.sites(), True, np.inf
+        self.sites, self.converged, self._last = model.first_sites(), True, np.inf
         X, Y = model.data
         self._evaluate = site_pass(model.likelihood, X, Y, model.row_weights)
         self._compile(KernelFunction(model.kernel), len(kernel))
