@@ -238,7 +238,7 @@ def test_a_method_with_a_time_keeps_its_steps_when_it_resumes(run, rng, tmp_path
     monkeypatch.setattr(training, "_options", interrupted)
     monkeypatch.setattr(choice.Candidate, "num_steps_within", lambda candidate, seconds: 12)
     code, _, err = run("fit", *options)
-    assert (code, "12 steps are those of 5 minutes." in err) == (130, True)
+    assert (code, "12 steps fit into 5 min." in err) == (130, True)
     monkeypatch.setattr(training, "_options", real)
     monkeypatch.setattr(training, "within", None)  # is not called again
     code, out, err = run("fit", *options, "--resume")

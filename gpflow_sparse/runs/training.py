@@ -185,7 +185,7 @@ def _made_choice(recipe: Recipe, dataset: Dataset) -> Choice:
         phase(f"{recipe.full_title}: measuring the time of a step")
         choice = within(Task(dataset, likelihood=recipe.likelihood), recipe, 60.0 * minutes, "")
         steps = choice.recipe.num_iterations
-        words = f"{steps} steps are those of {minutes:g} minutes."
+        words = f"{steps} steps fit into {minutes:g} min."
         return choice._replace(reason=choice.reason or words)
     seconds = None if "num_steps" in recipe.options else 60.0 * minutes
     task = Task(dataset, likelihood=recipe.likelihood, options=recipe.for_candidates)
