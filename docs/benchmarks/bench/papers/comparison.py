@@ -242,11 +242,13 @@ def _other_budgets(run: PaperRun) -> Iterator[str]:
             if r["status"] == "done":
                 error = r.get("rmse", r.get("error_rate"))
                 scores = f"{r['training_seconds']:.0f}", f"{error:.4f}", f"{r['nlpd']:.4f}"
-                lines.append((r["dataset"], r["title"], r.get("chosen", ""), *scores))
+                about = r.get("chosen", ""), r["commit"], str(r["split"])
+                lines.append((r["dataset"], r["title"], *about, *scores))
     if lines:
         yield "## Other budgets"
-        yield "Rows of 15 seconds and of five minutes, split 0."
-        yield grid(("data set", "", "chosen", "s", "RMSE or error rate", "NLPD"), lines)
+        yield "Rows of 15 seconds and of five minutes, with the code of their commits."
+        header = ("data set", "", "chosen", "commit", "split", "s", "RMSE or error rate", "NLPD")
+        yield grid(header, lines)
 
 
 def _mark_seconds(axis: Any) -> None:

@@ -16,6 +16,8 @@ LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_row": tables.by_row,
     "by_rank": comparison.by_rank,
 }
+# Data sets that are named in a cell; of more those are that are not in it.
+_MANY = 12
 
 
 def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> Path:
@@ -73,7 +75,9 @@ def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[
     """The chosen tasks that were not run, with the time that they would take."""
     keys = {key_of(record) for record in records}
     missing: dict[str, list[tuple[str, float]]] = {}
+    chosen: dict[str, set[str]] = {}
     for row, name, split in run.tasks():
+        chosen.setdefault(row.title, set()).add(name)
         if (row.key, name, split) not in keys:
             seconds = expected.get((row.key, name)) or 60.0 * (row.minutes or 0.0)
             missing.setdefault(row.title, []).append((name, seconds))
@@ -82,6 +86,9 @@ def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[
         names, total = Counter(name for name, _ in tasks), sum(seconds for _, seconds in tasks)
         known = all(seconds for _, seconds in tasks)
         told = [f"{name} ({count} splits)" if count > 1 else name for name, count in names.items()]
+        if len(names) > _MANY:
+            others = [name for name in run.paper.datasets if name in chosen[title] - set(names)]
+            told = [" but ".join([f"all {len(chosen[title])}", *filter(None, [", ".join(others)])])]
         lines.append((title, ", ".join(told), duration(total) if known else "not measured"))
     intro = "The same command continues with these, if `--minutes` gives it the time."
     table = grid(("", "data sets", "expected time"), lines)
