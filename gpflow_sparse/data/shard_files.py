@@ -307,8 +307,7 @@ def _arrow(path: Path) -> Iterator[tuple[Any, Any]]:
         from pyarrow import ipc, parquet
     except ImportError as error:
         raise ValueError(
-            f"{path}: reading {path.suffix} needs pyarrow ({error}); pip install pyarrow, or "
-            'pip install "gpflow_sparse[parquet]"'
+            f"{path}: reading {path.suffix} needs pyarrow ({error}): python -m pip install pyarrow"
         ) from error
     try:
         with contextlib.ExitStack() as stack:

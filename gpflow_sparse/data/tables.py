@@ -158,8 +158,7 @@ def _read_arrow(path: Path) -> "pd.DataFrame":
         from pyarrow import ipc, parquet
     except ImportError as error:
         raise ValueError(
-            f"{path}: reading {path.suffix} needs pyarrow ({error}); "
-            'pip install "gpflow_sparse[parquet]"'
+            f"{path}: reading {path.suffix} needs pyarrow ({error}): python -m pip install pyarrow"
         ) from error
     import pandas as pd
 

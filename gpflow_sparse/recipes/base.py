@@ -156,7 +156,7 @@ class Recipe:
     conformal: bool = option(
         False,
         "Intervals by the quantiles of the residuals of held-out rows, which cover as often as "
-        "they say; below 8,000 rows 100 are held out for them, or a twentieth.",
+        "they say; below 8,000 rows 100 are held out for them, or a twentieth if that is more.",
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
     minutes: float | None = option(

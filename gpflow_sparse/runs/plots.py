@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
 # Width in pixels and color of the gaps between pictures; not gray, as pictures may be.
 _GAP, _BACKGROUND = 1, (0.68, 0.8, 0.92)
-_MISSING = 'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
+_MISSING = "drawing needs matplotlib: python -m pip install matplotlib"
 
 
 def require_matplotlib() -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.models.swsgp import closed_form
@@ -145,3 +146,20 @@ def test_a_natural_step_moves_what_the_batch_sees():
     seen = np.isin(np.arange(M), base.neighbor_sets(X[:2]))
     for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
         np.testing.assert_array_equal(np.any(now != old, axis=1), seen)
+
+
+def test_rows_in_files_give_the_same_q_as_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(90, 3))
+    for part in range(3):
+        some = table[30 * part : 30 * (part + 1)]
+        np.savetxt(tmp_path / f"{part}.csv", some, delimiter=",", header="a,b,y", comments="")
+    found = []
+    for data in (gs.data.open_shards(tmp_path, target="y"), (table[:, :2], table[:, 2:])):
+        points = NeighborInducingPoints(table[::6, :2], 4)
+        likelihood = gpflow.likelihoods.Gaussian(0.1)
+        model = SWSGP(gpflow.kernels.Matern52(), likelihood, points, num_data=90)
+        model.count_neighbors(table[:, :2])
+        model.update_posterior(data)
+        found.append(model.q_mu.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-9)
