@@ -458,17 +458,5 @@ class Ordinal(likelihoods.Ordinal):
         return below[:, 1:] - below[:, :-1]
 
 
-def likelihood_of_starts(likelihood: likelihoods.Likelihood) -> likelihoods.Likelihood | None:
-    """
-    The likelihood, with accurate expectations, if starting values of q are taken from posteriors
-    given single rows (``gpflow_sparse.inference.row_observations``): for counts, positive outputs
-    and noise with heavy tails. None for all others, whose start is the prior.
-    """
-    if isinstance(likelihood, likelihoods.StudentT) and not isinstance(likelihood, StudentT):
-        return StudentT(likelihood.scale, likelihood.df)
-    from_rows = StudentT, Laplace, likelihoods.Poisson, likelihoods.Exponential, likelihoods.Gamma
-    return likelihood if isinstance(likelihood, from_rows) else None
-
-
 def _require_positive(value: Any, name: str) -> float:
     return checks.require_positive(value, name, dtype=tf.float64).item()

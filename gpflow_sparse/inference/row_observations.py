@@ -8,11 +8,27 @@ is the row itself, wherever it is taken.
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Likelihood
+from gpflow import likelihoods as gpflow_likelihoods
+from gpflow.likelihoods import Exponential, Gamma, Likelihood, Poisson
+
+from gpflow_sparse.likelihoods import Laplace, StudentT
+
+_FROM_ROWS = StudentT, Laplace, Poisson, Exponential, Gamma
 
 _MAX_ITERATIONS = 50
 _TOLERANCE = 2e-2  # of means in posterior standard deviations, and of logarithms of variances
 _FIRST_VARIANCE = 1.0  # at most: exp(f) overflows for a prior variance of 1500
+
+
+def likelihood_of_starts(likelihood: Likelihood) -> Likelihood | None:
+    """
+    The likelihood, with accurate expectations, if starting values of q are taken from posteriors
+    given single rows (``gpflow_sparse.inference.row_observations``): for counts, positive outputs
+    and noise with heavy tails. None for all others, whose start is the prior.
+    """
+    if isinstance(likelihood, gpflow_likelihoods.StudentT) and not isinstance(likelihood, StudentT):
+        return StudentT(likelihood.scale, likelihood.df)
+    return likelihood if isinstance(likelihood, _FROM_ROWS) else None
 
 
 def row_observations(

@@ -11,8 +11,11 @@ from gpflow.base import TensorType
 from gpflow.kernels import LinearCoregionalization
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gpflow_sparse.inference.row_observations import row_observations, row_posteriors
-from gpflow_sparse.likelihoods import likelihood_of_starts
+from gpflow_sparse.inference.row_observations import (
+    likelihood_of_starts,
+    row_observations,
+    row_posteriors,
+)
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training.optimizers import NaturalGradients, Pairs, natural_pairs
 

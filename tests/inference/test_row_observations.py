@@ -7,8 +7,11 @@ import tensorflow as tf
 from scipy import optimize, stats
 
 from gpflow_sparse import likelihoods
-from gpflow_sparse.inference.row_observations import row_observations, row_posteriors
-from gpflow_sparse.likelihoods import likelihood_of_starts
+from gpflow_sparse.inference.row_observations import (
+    likelihood_of_starts,
+    row_observations,
+    row_posteriors,
+)
 
 X = np.zeros((1, 1))
 

@@ -18,8 +18,11 @@ from scipy.sparse.linalg import LinearOperator, cg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
-from gpflow_sparse.inference.row_observations import row_observations, row_posteriors
-from gpflow_sparse.likelihoods import likelihood_of_starts
+from gpflow_sparse.inference.row_observations import (
+    likelihood_of_starts,
+    row_observations,
+    row_posteriors,
+)
 from gpflow_sparse.models.swsgp.counts import require_counted
 from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
