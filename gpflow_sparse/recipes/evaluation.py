@@ -21,6 +21,8 @@ _DEEP_ROWS = 256
 _COMPILED = 32
 # Quantiles from which the CRPS is computed: of a transformed output, and of a mixture.
 _NUM_LEVELS, _FEWER_LEVELS = 500, 100
+# Negative variances, relative to the prior variance, that are rounding.
+_ROUNDING = 1e-6
 
 
 class CachedModel:
@@ -65,14 +67,19 @@ class CachedModel:
         return factor if local is None else factor * local(X).numpy()
 
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of f, equal to the model's."""
-        return self._posterior.predict_f(X)
+        """Mean and variance of f, equal to the model's but for rounding to variances below 0."""
+        mean, var = self._posterior.predict_f(X)
+        if isinstance(self._model, gpflow.models.SVGP):  # GPflow's own, whose caches lose digits
+            largest = tf.reduce_max(self._model.kernel(X, full_cov=False))
+            is_rounding = (var < 0.0) & (var > -_ROUNDING * largest)
+            var = tf.where(is_rounding, tf.zeros_like(var), var)
+        return mean, var
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, equal to the model's."""
         likelihood = self._model.likelihood
         if not hasattr(self._posterior, "predict_y"):
-            return likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+            return likelihood.predict_mean_and_var(X, *self.predict_f(X))
         parts = [self._posterior.predict_y(X[rows], likelihood) for rows in self._slices(X)]
         mean, variance = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
         return mean, variance
@@ -83,7 +90,7 @@ class CachedModel:
         X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=num_latent_gps)
         checks.require_range(Y, "Y")
         if not hasattr(self._posterior, "predict_log_density"):
-            mean, variance = self._posterior.predict_f(X)
+            mean, variance = self.predict_f(X)
             return likelihood.predict_log_density(X, mean, variance, Y)
         density = self._posterior.predict_log_density
         return tf.concat(

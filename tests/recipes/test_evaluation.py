@@ -122,3 +122,18 @@ def test_negative_variances_are_refused_in_words_of_a_user():
 
     with pytest.raises(ValueError, match=r"1 of 3 predicted variances are negative, down to -0\.5"):
         evaluation.moments_in_chunks(Lost(), "predict_y", np.zeros((3, 1)), 10)
+
+
+def test_negative_variances_that_are_rounding_are_zero():
+    """Of caches of GPflow's SVGP; those of counts of millions were NaN before."""
+
+    class Rounded:
+        def predict_f(self, X):
+            return X, tf.constant([[1.0], [-1e-5], [-1e-3]], X.dtype)
+
+    poisson = gpflow.likelihoods.Poisson()
+    model = gpflow.models.SVGP(gpflow.kernels.Matern32(variance=100.0), poisson, np.zeros((1, 1)))
+    X = tf.zeros([3, 1], tf.float64)
+    _, variance = CachedModel(model, Rounded()).predict_f(X)
+    np.testing.assert_array_equal(variance[:, 0], [1.0, 0.0, -1e-3])
+    assert np.isfinite(CachedModel(model, Rounded()).predict_y(X)[1][:2]).all()

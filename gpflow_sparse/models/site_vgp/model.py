@@ -1,5 +1,6 @@
 """SiteVGP: a variational Gaussian process at all training rows, for few rows and any likelihood."""
 
+import functools
 import math
 import time
 import warnings
@@ -164,11 +165,12 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         run = site_pass(self.likelihood, X, Y, self.row_weights)
         mean = tf.cast(self.prior_mean(), tf.float64)
         K, sites = tf.cast(covariance(self.kernel, X), tf.float64), self.sites()
-        start, first = run(K, mean, sites), self.first_sites()
-        if first is not sites and (other := run(K, mean, first)).bound > start.bound:
-            sites, start = first, other
-        limits = Limits(_LEAST, max_passes, self.dtype)
-        found = converge(lambda s: run(K, mean, s), sites, start, limits)
+        limits, first = Limits(_LEAST, max_passes, self.dtype), self.first_sites()
+        evaluate = functools.partial(run, K, mean)
+        found = converge(evaluate, first, evaluate(first), limits)
+        if first is not sites and not found[2]:
+            other = converge(evaluate, sites, evaluate(sites), limits)
+            found = found if found[1].bound > other[1].bound else other
         self._keep(found[0], found[2], float(found[1].bound))
         return found[2]
 
