@@ -11,7 +11,7 @@ from gpflow.base import TensorType
 from gpflow.kernels import LinearCoregionalization
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gpflow_sparse.inference.row_observations import (
+from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
     row_observations,
     row_posteriors,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.inference.row_observations import row_observations, row_posteriors
+from gpflow_sparse.initialization.row_observations import row_observations, row_posteriors
 from gpflow_sparse.training.starting import start_from_rows
 
 N, M = 40, 9

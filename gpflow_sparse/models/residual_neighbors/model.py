@@ -20,7 +20,7 @@ from gpflow_sparse.inducing_variables import (
 from gpflow_sparse.inference.blocks import kl_from_standard_normal
 from gpflow_sparse.inference.neighborhoods import GaussianRows
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.inference.row_observations import row_observations
+from gpflow_sparse.initialization.row_observations import row_observations
 from gpflow_sparse.models.base import require_shape
 from gpflow_sparse.models.residual_neighbors.posterior import (
     ResidualNeighborPosterior,

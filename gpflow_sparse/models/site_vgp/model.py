@@ -27,12 +27,12 @@ from gpflow_sparse.inference.gaussian_sites import (
     weighted_sum,
 )
 from gpflow_sparse.inference.laplace import Density, find_mode
-from gpflow_sparse.inference.row_observations import (
+from gpflow_sparse.inference.shrinkage import best_temperature
+from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
     row_observations,
     row_posteriors,
 )
-from gpflow_sparse.inference.shrinkage import best_temperature
 from gpflow_sparse.models.base import SparseGPModel, compiled, require_shape
 from gpflow_sparse.models.site_vgp.fitting import SiteBound
 from gpflow_sparse.models.site_vgp.posterior import SiteVGPPosterior

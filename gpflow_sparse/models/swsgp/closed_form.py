@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
-from gpflow_sparse.inference.row_observations import (
+from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
     row_observations,
     row_posteriors,
@@ -334,7 +334,7 @@ def _sites(
     the value at its nearest inducing point.
 
     A row is an observation ``N(t; f, 1 / lambda)`` of f
-    (:mod:`~gpflow_sparse.inference.row_observations`): for Gaussian noise the row itself; for
+    (:mod:`~gpflow_sparse.initialization.row_observations`): for Gaussian noise the row itself; for
     counts, positive outputs and noise with heavy tails at the posterior of each f_n given its own
     output alone; for any other likelihood at the prior. With
     ``f = a u_j + rest``, the rest of variance r given u_j, that is

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import optimize, stats
 
 from gpflow_sparse import likelihoods
-from gpflow_sparse.inference.row_observations import (
+from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
     row_observations,
     row_posteriors,

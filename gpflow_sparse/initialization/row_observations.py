@@ -23,8 +23,8 @@ _FIRST_VARIANCE = 1.0  # at most: exp(f) overflows for a prior variance of 1500
 def likelihood_of_starts(likelihood: Likelihood) -> Likelihood | None:
     """
     The likelihood, with accurate expectations, if starting values of q are taken from posteriors
-    given single rows (``gpflow_sparse.inference.row_observations``): for counts, positive outputs
-    and noise with heavy tails. None for all others, whose start is the prior.
+    given single rows (:func:`row_posteriors`): for counts, positive outputs and noise with heavy
+    tails. None for all others, whose start is the prior.
     """
     if isinstance(likelihood, gpflow_likelihoods.StudentT) and not isinstance(likelihood, StudentT):
         return StudentT(likelihood.scale, likelihood.df)
