@@ -98,6 +98,7 @@ THINNED = {
     "test_solvegpr.py": 7,
     "test_sparse.py": 5,
     "test_standardize.py": 4,
+    "test_starting.py": 3,
     "test_starts.py": 2,
     "test_stationary.py": 8,
     "test_steps.py": 7,

@@ -28,7 +28,8 @@ def likelihood_of_starts(likelihood: Likelihood) -> Likelihood | None:
     """
     if isinstance(likelihood, gpflow_likelihoods.StudentT) and not isinstance(likelihood, StudentT):
         return StudentT(likelihood.scale, likelihood.df)
-    return likelihood if isinstance(likelihood, _FROM_ROWS) else None
+    base = getattr(likelihood, "base", likelihood)  # of rows with weights
+    return likelihood if isinstance(base, _FROM_ROWS) else None
 
 
 def row_observations(

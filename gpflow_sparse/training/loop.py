@@ -270,8 +270,11 @@ class TrainingLoop:
             self._prepare("start_training", step, self.data)
             if self.gamma:
                 batch = self.feed.lookup(*self._arguments(step))
-                with between_steps(self.model):
-                    start_from_rows(self.model, batch, self._seed_of(step))
+                try:
+                    with between_steps(self.model):
+                        start_from_rows(self.model, batch, self._seed_of(step))
+                except ValueError as error:
+                    raise self._failed(step, f"in this batch, {error}") from error
 
     def _prepare(self, hook: str, step: int, *arguments: Any) -> None:
         """Call a method of `TrainingHooks`, if the model has it, with the seed of the step."""
