@@ -366,16 +366,6 @@ def test_counts_of_thousands_are_fitted_in_few_steps(rng, method):
     assert np.sqrt(np.mean(error**2)) < 0.15
 
 
-def test_counts_of_rows_with_weights_are_fitted_in_few_steps(rng):
-    X, rate = rates(rng)
-    Y, weights = rng.poisson(3000.0 * rate)[:, 0], rng.uniform(0.5, 1.5, len(X))
-    options = {"num_inducing": 40, "num_steps": 3}
-    found = gs.estimators.SparseGPRegressor("svgp", likelihood="poisson", method_options=options)
-    found.fit(X, Y, sample_weight=weights)
-    error = np.log(found.predict(X)) - np.log(3000.0 * rate[:, 0])
-    assert np.sqrt(np.mean(error**2)) < 0.15
-
-
 def test_estimates_from_single_outputs_are_unbiased(rng):
     f = rng.uniform(2.0, 5.0, (20_000, 1))
     for likelihood, Y in (

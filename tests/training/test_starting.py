@@ -6,6 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.initialization.row_observations import row_observations, row_posteriors
+from gpflow_sparse.recipes.weights import WeightedLikelihood
 from gpflow_sparse.training.starting import start_from_rows
 
 N, M = 40, 9
@@ -88,3 +89,13 @@ def test_a_start_that_is_worse_is_not_taken(rng):
     before = float(model.elbo((X, Y)))
     start_from_rows(model, (X, Y), (0, 0))
     assert float(model.elbo((X, Y))) >= before
+
+
+def test_rows_with_weights_start_at_the_data_too(rng):
+    X, Y = data(rng, "counts")
+    weighted = WeightedLikelihood(gpflow.likelihoods.Poisson(), 1)
+    model = svgp(weighted, num_data=N)
+    rows = X, np.concatenate([Y, rng.uniform(0.5, 1.5, Y.shape)], axis=1)
+    gs.training.fit(model, rows, num_steps=3, natural_gradients=0.1, progress=False)
+    error = model.predict_f(X)[0] - np.sin(2.0 * X) - 7.0
+    assert float(np.sqrt(np.mean(error**2))) < 0.12
