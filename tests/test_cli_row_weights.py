@@ -68,4 +68,5 @@ def test_weights_of_a_mean_far_from_one_get_advice(run, table, tmp_path):
     table.assign(times=10.0 * table["times"]).to_csv(tmp_path / "my.csv", index=False)
     code, _, err = run(*FIT, "--row-weights", "times", "--output", "run")
     assert code == 0
-    assert "row_weights 'times' has the mean 10, as if" in err
+    assert "row_weights 'times' has the sum" in err
+    assert "and was divided by the mean" in err

@@ -60,7 +60,7 @@ class Dataset:
         then a sample of them.
     :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
-    :param weights: as how many equal rows each training row counts [N], positive; None for 1.
+    :param weights: weights of the training rows [N], positive; None for 1.
     """
 
     name: str

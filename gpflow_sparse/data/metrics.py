@@ -40,7 +40,7 @@ _SUM_TOLERANCE = 1e-3
 def rmse(Y: np.ndarray, mean: np.ndarray, row_weights: np.ndarray | None = None) -> float:
     """Root mean squared error.
 
-    :param row_weights: as how many equal points each counts [N]; None for 1.
+    :param row_weights: weights of the points [N]; None for 1.
     :return: the error in the units of `Y`; 0 is perfect.
     """
     Y, mean = _checked(Y=Y, mean=mean)
@@ -60,7 +60,7 @@ def nlpd(
 ) -> float:
     """Mean negative log predictive density under a Gaussian, in nats per point.
 
-    :param row_weights: as how many equal points each counts [N]; None for 1.
+    :param row_weights: weights of the points [N]; None for 1.
     :return: the average over points of the sum over outputs; smaller is better.
     """
     Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
@@ -154,7 +154,7 @@ def error_rate(
 ) -> float:
     """Fraction of points whose most probable class is not their label.
 
-    :param row_weights: as how many equal points each counts [N]; None for 1.
+    :param row_weights: weights of the points [N]; None for 1.
     :return: a fraction in [0, 1]; of equal probabilities the first counts.
     """
     labels, probabilities = _classes(labels, probabilities)

@@ -96,7 +96,7 @@ class Standardizer(tf.Module):
             equal; None for a mean and a scale of each column.
         :param transform: transform of the outputs, see the class; the powers of "yeo-johnson"
             maximize the likelihood of a Gaussian.
-        :param row_weights: as how many equal rows each counts [N], positive; None for 1.
+        :param row_weights: weights of the rows [N], positive; None for 1.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity, outputs that have no
             logarithm, or outputs so small that their variance is not a number above 0.
         """

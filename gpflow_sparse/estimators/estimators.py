@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.copies import distinct_rows_of
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
@@ -79,7 +81,7 @@ class SparseGPEstimator(BaseEstimator):
         Encode the inputs, choose and train a model of the standardized rows.
 
         :param Y: outputs [N, P], or positions among the labels [N, 1].
-        :param weights: as how many equal rows each counts [N], positive; None for 1.
+        :param weights: weights of the rows [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         """
         begin = time.perf_counter()
@@ -243,8 +245,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             where their signal-to-noise ratios differ, fit an estimator for each.
         :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
             counts as two equal rows, and its observation has half the noise variance; one of weight
-            0 is left out. Kinds, levels and medians of columns, and the choice of a transform,
-            do not depend on weights. The automatic choice tries the methods that take weights.
+            0 is left out. A mean above 1 is divided out, with a warning, and copies of rows are
+            left out: neither is a new measurement. Kinds, levels and medians of columns, and the
+            choice of a transform, do not depend on weights. The automatic choice tries the methods
+            that take weights.
         :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
             likelihood that does not fit.
         """
@@ -257,7 +261,11 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
         weights, used = row_weights(sample_weight, len(y))
-        return self._fit(frame[used], y[used, None] if y.ndim == 1 else y[used], weights)
+        frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
+        kept, weights, note = distinct_rows_of(frame, Y, weights)
+        if note:
+            warnings.warn(note, stacklevel=2)
+        return self._fit(frame.iloc[kept], Y[kept], weights)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """

@@ -7,11 +7,13 @@ import numpy as np
 from sklearn.utils import check_array
 
 from gpflow_sparse.recipes.weights import advice_on_mean
+from gpflow_sparse.validation.checks import mean_at_most_one
 
 
 def row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, np.ndarray]:
     """
-    Positive weights of the rows that have one, None if all are 1; and which rows these are [N].
+    Positive weights of the rows that have one, with a mean of at most 1, None if all are 1; and
+    which rows these are [N].
 
     :raises ValueError: unless there is a number of at least 0 for each row, positive for two.
     """
@@ -34,4 +36,5 @@ def row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, n
     weights = weights[used]
     if advice := advice_on_mean(weights):
         warnings.warn(f"sample_weight has {advice}", stacklevel=3)
+    weights = mean_at_most_one(weights)
     return (None if np.all(weights == 1.0) else weights), used

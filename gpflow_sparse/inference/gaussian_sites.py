@@ -106,20 +106,12 @@ def moments(
     return prior_mean + change, var, kl
 
 
-def cavities(
-    sites: Sites, mean: tf.Tensor, var: tf.Tensor, row_weights: tf.Tensor | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
+def cavities(sites: Sites, mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mean and variance of f at each row without the site of that row, ``[N, P]`` each: with Gaussian
     noise exactly the leave-one-out posterior, else its approximation with the other sites as they
     are.
-
-    :param row_weights: of a row of weight w above 1 only the part 1 / w of its site is left out, as
-        of w equal rows; None for 1.
     """
-    if row_weights is not None:
-        part = tf.minimum(1.0 / row_weights, 1.0)[:, None]
-        sites = Sites(part * sites.precision, part * sites.linear)
     without = var / (1.0 - sites.precision * var)
     return without * (mean / var - sites.linear), without
 

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.numerics.searches import warn_if_unmoved
 from gpflow_sparse.numerics.threads import threads_for
 
 Array = np.ndarray
@@ -58,10 +59,12 @@ def find_mode(
     """
     The mode of a density by L-BFGS; the best vector so far where the density fails on the way.
 
+    A warning says where the search ends at its start without a stationary point there.
+
     :param num_rows: of the matrices that the density factorizes in NumPy; 0 for none.
     :raises ValueError: if the density cannot be computed at the start.
     """
-    best: tuple[float, Array] = (-np.inf, start)
+    best: tuple[float, Array, Array] = (-np.inf, start, np.zeros_like(start))
 
     def loss(vector: Array) -> tuple[float, Array]:
         nonlocal best
@@ -72,7 +75,7 @@ def find_mode(
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return _FAILED, np.zeros_like(vector)
         if value > best[0]:
-            best = value, vector.copy()
+            best = value, vector.copy(), gradient
         return -value, -gradient
 
     bounds = np.stack([start - _MOST, start + _MOST], axis=1)
@@ -84,6 +87,7 @@ def find_mode(
             "data and kernel: the log density of the hyperparameters is not finite at their "
             "starting values. Standardize X and Y, or start from other values."
         )
+    warn_if_unmoved("hyperparameters", start, *best[1:])
     return best[1]
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
+from gpflow_sparse.numerics.searches import warn_if_unmoved
+
 Array = np.ndarray
 Densities = Callable[[Array, Array], tuple[Array, Array]]
 """From logarithms of corrections, and weights of rows, to the log densities of the rows ``[N]`` and
@@ -29,7 +31,7 @@ def shrunk(
     :param size: number of corrections.
     :param prior_deviation: standard deviation of their logarithms a priori, or one of each.
     :param largest: bound of the logarithms.
-    :param row_weights: as how many equal rows each counts ``[N]``; None for 1.
+    :param row_weights: weights of the rows ``[N]``; None for 1.
     :return: the corrections, and the gain in nats; 0 where they are 1.
     """
     everything = np.ones(num_rows) if row_weights is None else row_weights
@@ -64,7 +66,10 @@ def most_probable(
 
     bounds = [(-largest, largest)] * len(start)
     options = {"ftol": 1e-13, "gtol": 1e-8}
-    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    inside = np.abs(start) < largest
+    warn_if_unmoved("a calibration", start, found.x, found.jac * inside)
+    return found.x  # type: ignore[no-any-return]
 
 
 def tempered_densities(log_probabilities: Array, labels: Array) -> Densities:

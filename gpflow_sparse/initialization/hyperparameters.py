@@ -32,6 +32,7 @@ from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
+from gpflow_sparse.numerics.searches import warn_if_unmoved
 from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
@@ -87,7 +88,7 @@ def subset_hyperparameters(
         rows; an iteration costs O(num_rows^3).
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
-    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
@@ -121,7 +122,7 @@ def posterior_mode(
     :param kernel: the kernel with the starting values; only trainable parameters change.
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
-    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :return: the fitted noise variance, and the log evidence of the outputs, integrated over the
         parameters by Laplace's method, in nats. It compares kernels of any numbers of parameters:
         on few rows a kernel with a lengthscale for every column is often worse than with a common
@@ -169,7 +170,7 @@ def local_hyperparameters(
     :param num_rows: rows of each subset.
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
-    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
@@ -213,7 +214,7 @@ def neighbor_log_density(
     :param num_held_out: number of random rows that are held out, at most a fifth.
     :param num_neighbors: number of neighbors of each among the other rows.
     :param mean_function: the prior mean; None for zero.
-    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :param calibrated: with the scale and the tails of a Student t distribution that fit these rows
         best, as for predictions that will be calibrated: few outliers do not decide. Not of fewer
         than 200 rows.
@@ -384,6 +385,7 @@ def _closed_form(model: _ExactGPs) -> ExactDensity | None:
 def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, float]]) -> None:
     options: dict[str, Any] = {"maxiter": max_iterations, "ftol": _TOLERANCE}
     variables, density = model.trainable_variables, _closed_form(model)
+    start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
     try:
         if density is None:
             found = gpflow.optimizers.Scipy().minimize(
@@ -394,7 +396,6 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
                 compile=False,  # the loss is compiled already
             )
         else:
-            start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
             given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
             with threads_for(model.data.X.shape[-2]):
                 found = minimize(density.loss, start, options=options, **given)
@@ -402,6 +403,7 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
                 variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
             )
         finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
+        warn_if_unmoved("hyperparameters", start, found.x, found.jac)
     except _FAILURES:
         finite = False
     if not finite:

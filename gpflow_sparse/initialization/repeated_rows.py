@@ -6,9 +6,16 @@ their mean, which is an observation of f with noise s2 / c. With their squared d
 
     N(mean; f, s2 / c)  (2 pi s2)^(-(c - 1) / 2)  c^(-1/2)  exp(-d / (2 s2)),
 
-whose later factors are evidence for the noise alone. Rows of any positive weights ``w_i`` are the
-same with their sum for c, their weighted mean, and weighted deviations: a row of weight w counts as
-w rows that are equal to it.
+whose later factors are evidence for the noise alone.
+
+Weights of rows, and rows that are equal in inputs and outputs, say how much an observation counts
+beside others, not that its output was measured again with the same result: taken as measurements,
+they would be evidence for a noise of zero, which no likelihood of other rows outweighs. The weights
+of equal rows are added to one observation, and where the mean weight of the observations is above
+1, all are divided by it. An observation of weight w then has noise of variance s2 / w, and its
+density the power p, the mean of the weights, which is 1 or less: c is the sum of w over the
+observations of one row of inputs, d is weighted by w, and the exponent -(c - 1) / 2 above becomes
+-(r p - 1) / 2 for r observations. The density of weighted rows is one up to a constant.
 """
 
 import math
@@ -17,9 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.numerics.row_table import RowGroups, group_rows
 
 Array = np.ndarray
+# Difference of two values of a column that counts as rounding, in units in the last place.
+_ROUNDING = 8.0
+# Outputs of fewer values than this share of the observations are taken for discrete.
+_CONTINUOUS = 0.5
+# Share of equal pairs, among rows of equal inputs, above which discrete outputs are copies.
+_COPIED = 0.9
 
 
 def distinct_rows(X: Array) -> Array:
@@ -40,6 +53,9 @@ class Rows(NamedTuple):
     none is repeated and rows have no weights."""
     deviations: tf.Tensor | None = None
     """Squared deviations from the means, summed over repeats and outputs, ``[..., n]``; or None."""
+    powers: tf.Tensor | None = None
+    """Sum of the powers of the observations at each row: their number where rows have no weights
+    and no observation occurs twice, ``[..., n]``; or None."""
 
     def take(self, indices: Any) -> "Rows":
         """Some of the rows, of indices of any shape."""
@@ -54,7 +70,7 @@ class Rows(NamedTuple):
         if self.counts is None:
             return tf.zeros([], self.Y.dtype)
         num_outputs = tf.cast(tf.shape(self.Y)[-1], self.Y.dtype)
-        logs = (self.counts - 1.0) * tf.math.log(2.0 * math.pi * noise_variance)
+        logs = (self.powers - 1.0) * tf.math.log(2.0 * math.pi * noise_variance)
         logs += tf.math.log(self.counts)
         return -0.5 * (num_outputs * logs + self.deviations / noise_variance)
 
@@ -72,31 +88,110 @@ class Rows(NamedTuple):
         each = errors.ravel(), np.ones(errors.size)
         if self.counts is None:
             return each
-        around = errors.shape[1] * np.maximum(self.counts.numpy() - 1.0, 0.0)
+        around = errors.shape[1] * np.maximum(self.powers.numpy() - 1.0, 0.0)
         repeated = around > 0.0
         squares = (self.deviations / noise_variance).numpy()[repeated] / around[repeated]
         return np.append(each[0], np.sqrt(squares)), np.append(each[1], around[repeated])
 
 
-def merge_rows(X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None) -> Rows:
+class Observations(NamedTuple):
+    """Rows of inputs and outputs, of which some may be equal to others."""
+
+    of_inputs: RowGroups
+    """Groups of rows of equal inputs."""
+    weights: Array | None
+    """The weight of each row ``[N]``, with a mean of at most 1 over observations; None for 1."""
+    powers: Array | None
+    """The power of the density of each row ``[N]``: the mean weight of the observations, divided
+    among equal rows; None for 1."""
+    copies: RowGroups | None = None
+    """Groups of rows that are one observation; None where no row is a copy of another."""
+
+
+def observations(X: Array, Y: Array, row_weights: Array | None = None) -> Observations:
+    """
+    Which rows repeat, and what each counts; see :mod:`gpflow_sparse.initialization.repeated_rows`.
+
+    :param X: ``[N, D]``.
+    :param Y: ``[N, P]``.
+    :param row_weights: positive ``[N]``; None for 1.
+    """
+    X, Y = without_rounding(X), without_rounding(Y)
+    of_inputs = group_rows(X)
+    copies = _copies(of_inputs, X, Y)
+    if row_weights is None and copies is None:
+        return Observations(of_inputs, None, None)
+    given = np.ones(len(X)) if row_weights is None else row_weights
+    multiples = np.ones(len(X)) if copies is None else copies.counts[copies.of_row]
+    mean = given.sum() / np.sum(1.0 / multiples)
+    return Observations(of_inputs, given / max(1.0, mean), min(1.0, mean) / multiples, copies)
+
+
+def _copies(of_inputs: RowGroups, X: Array, Y: Array) -> RowGroups | None:
+    """
+    Groups of rows that are equal in ``X [N, D]`` and in ``Y [N, P]``; None where no row is a copy.
+
+    Outputs of few values, such as ratings, are equal by chance. They are no copies unless nearly
+    all pairs of rows of equal inputs have them.
+    """
+    found = of_inputs
+    if of_inputs.any_repeats:
+        found = group_rows(np.concatenate([X, Y], axis=1))
+    if not found.any_repeats:
+        return None
+    if len(group_rows(Y).first) < _CONTINUOUS * len(found.first):
+        pairs, equal = (np.sum(g.counts * (g.counts - 1.0)) for g in (of_inputs, found))
+        if equal < _COPIED * pairs:
+            return None
+    return found
+
+
+def without_rounding(X: Array) -> Array:
+    """
+    ``X [N, D]``, where values of a column that differ by a few units in the last place of the
+    largest one are made equal.
+    """
+    tolerances = _ROUNDING * np.finfo(X.dtype).eps * np.max(np.abs(X), axis=0, initial=0.0)
+    found = X
+    for column, tolerance in enumerate(tolerances):
+        gaps = np.diff(np.sort(X[:, column]))
+        if np.any((gaps > 0.0) & (gaps <= tolerance)):
+            found = X.copy() if found is X else found
+            order = np.argsort(X[:, column], kind="stable")
+            starts = np.append(0, 1 + np.flatnonzero(gaps > tolerance))
+            sizes = np.diff(np.append(starts, len(X)))
+            found[order, column] = np.repeat(X[order[starts], column], sizes)
+    return found
+
+
+def merge_rows(
+    X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None, outputs: Array | None = None
+) -> Rows:
     """
     The distinct rows of a table, in the order in which they occur first; the tensors themselves
     where none is repeated.
 
     :param X: ``[N, D]``.
     :param Y: ``[N, P]``.
-    :param row_weights: positive ``[N]``: as how many rows each counts; None for 1.
+    :param row_weights: positive ``[N]``: how much each counts; None for 1.
+    :param outputs: whose equality makes copies, where Y is a transform of them; None for Y.
     """
-    groups = group_rows(X.numpy())
-    if not groups.any_repeats:
-        return Rows(X, Y, row_weights, None if row_weights is None else tf.zeros_like(row_weights))
-    weights = tf.ones_like(Y[:, 0]) if row_weights is None else row_weights
+    given = None if row_weights is None else row_weights.numpy()
+    found = observations(X.numpy(), Y.numpy() if outputs is None else outputs, given)
+    groups, parts = found.of_inputs, (found.weights, found.powers)
+    if not groups.any_repeats and found.weights is None:
+        return Rows(X, Y)
+    weights, powers = (
+        tf.ones_like(Y[:, 0]) if part is None else tf.constant(part, Y.dtype) for part in parts
+    )
     of_row, num_groups = tf.constant(groups.of_row), len(groups.counts)
-    counts = tf.math.unsorted_segment_sum(weights, of_row, num_groups)
+
+    def total(of_rows: tf.Tensor) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(of_rows, of_row, num_groups)
+
+    counts = total(weights)
     # from the first output of each, since sums of large outputs lose digits
     first = tf.gather(Y, groups.first)
-    rest = weights[:, None] * (Y - tf.gather(first, of_row))
-    means = first + tf.math.unsorted_segment_sum(rest, of_row, num_groups) / counts[:, None]
+    means = first + total(weights[:, None] * (Y - tf.gather(first, of_row))) / counts[:, None]
     squares = weights * tf.reduce_sum(tf.square(Y - tf.gather(means, of_row)), axis=1)
-    deviations = tf.math.unsorted_segment_sum(squares, of_row, num_groups)
-    return Rows(tf.gather(X, groups.first), means, counts, deviations)
+    return Rows(tf.gather(X, groups.first), means, counts, total(squares), total(powers))

@@ -47,7 +47,7 @@ def best_power(z: np.ndarray, row_weights: Any = None) -> float:
     """
     The power that makes standardized values most like draws from a Gaussian.
 
-    :param row_weights: as how many equal values each counts ``[N]``; None for 1.
+    :param row_weights: weights of the values ``[N]``; None for 1.
     """
 
     def loss(power: float) -> float:

@@ -19,8 +19,8 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair
 
-# Largest mean of weights without advice.
-_USUAL_WEIGHT = 3.0
+# Smallest mean of weights without advice, and largest excess over 1 that is rounding.
+_USUAL_WEIGHT, _ROUNDING = 1 / 3, 1e-9
 
 
 class WeightedLikelihood(Likelihood):
@@ -60,14 +60,19 @@ class WeightedLikelihood(Likelihood):
 
 
 def advice_on_mean(weights: np.ndarray) -> str:
-    """What weights of a mean far from 1 do, and what to do; empty for others."""
+    """What is done about weights with a mean far from 1, and what to do; empty for others."""
     mean = float(np.mean(weights))
-    if 1.0 / _USUAL_WEIGHT < mean < _USUAL_WEIGHT:
+    if mean > 1.0 + _ROUNDING:
+        return (
+            f"the sum {np.sum(weights):.4g} for {len(weights)} rows and was divided by the mean, "
+            f"{mean:.3g}: weights compare rows with each other, and are not taken for repeated "
+            "measurements with equal results."
+        )
+    if mean > _USUAL_WEIGHT:
         return ""
     return (
-        f"the mean {mean:.3g}, as if there were so many rows for each, which makes predictions too "
-        "certain above 1 and vague below; divide weights that compare rows with each other by "
-        "their mean."
+        f"the mean {mean:.3g}, as if only so many rows were there for each, which makes "
+        "predictions vague; divide weights that compare rows with each other by their mean."
     )
 
 

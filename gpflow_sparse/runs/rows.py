@@ -13,6 +13,7 @@ import pandas as pd
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.data.cells import numbers as numbers_of
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.copies import distinct_rows_of
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, notes_of, read_frame
@@ -23,6 +24,7 @@ from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import advice_on_mean
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
+from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Two rows for training, in which a column may vary, and one for testing.
 _MIN_ROWS = 3
@@ -81,6 +83,12 @@ def _split_file(
         _require_rows(config, len(frame))
         column = known.target if known else None
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
+    if target.num_classes is None:
+        given = None if weights is None else weights.loc[inputs.index].to_numpy()
+        kept, summed, note = distinct_rows_of(inputs, target.values[:, None], given)
+        inputs, target = inputs.iloc[kept], target._replace(values=target.values[kept])
+        weights = None if summed is None else pd.Series(summed, inputs.index)
+        notes += (note,) if note else ()
     _require_rows(config, len(inputs))
     rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
@@ -106,7 +114,9 @@ def _split_file(
         test_rows=numbers[test],
         notes=notes,
         test_empty=None if table is None else table.empty(inputs.iloc[test]),
-        weights=None if weights is None else weights.loc[numbers[train]].to_numpy(),
+        weights=None
+        if weights is None
+        else mean_at_most_one(weights.loc[numbers[train]].to_numpy()),
     )
     return dataset, (numbers[train], numbers[test])
 

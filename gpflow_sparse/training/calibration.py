@@ -88,7 +88,7 @@ def calibrate(
         :class:`gpflow_sparse.estimators.SparseGPRegressor` and of the command line: these then
         cover new rows at least as often as they say if the rows are exchangeable with these, up to
         the two factors found on the same rows. Not with ``row_weights``.
-    :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+    :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :return: ``model.calibration``.
     :raises ValueError: for fewer rows, predictions that are not finite, likelihoods without
         intervals if ``conformal``, GPflow models whose kernel has no variance to multiply, and

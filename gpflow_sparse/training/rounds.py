@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
+from gpflow_sparse.numerics.searches import warn_if_unmoved
 from gpflow_sparse.numerics.streaming import totals_by
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.training.fit import History, progress_bar
@@ -94,6 +95,7 @@ class _Loss:
         self._variables = model.trainable_variables
         self._loss = with_gradients(model.training_loss, self._variables)
         self.best = np.inf
+        self._start = gpflow.optimizers.Scipy.pack_tensors(self._variables).numpy()
 
     def minimize(self, num_iterations: int) -> bool:
         """:return: whether L-BFGS has converged."""
@@ -103,6 +105,7 @@ class _Loss:
                 self, self._variables, options={"maxiter": num_iterations}, compile=False
             )
             converged = bool(result.success)
+            warn_if_unmoved("parameters", self._start, result.x, result.jac)
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             if not np.isfinite(self.best):
                 raise TrainingError(f"the objective cannot be computed: {error}") from error

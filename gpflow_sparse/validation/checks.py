@@ -152,19 +152,27 @@ def require_data(
 
 def require_row_weights(value: Any, X: tf.Tensor) -> tf.Tensor | None:
     """
-    Weights of the rows of ``X [N, D]``, in its type; None as it is.
+    Weights of the rows of ``X [N, D]``, in its type and with a mean of at most 1; None as it is.
 
     :raises ValueError: unless there is a positive number for each row.
     """
     if value is None:
         return None
-    weights = tf.cast(as_tensor(value, "row_weights", tf.float64), X.dtype)
+    weights = as_tensor(value, "row_weights", tf.float64)
     if weights.shape != X.shape[:1] or not np.all(np.isfinite(weights) & (weights.numpy() > 0.0)):
         raise ValueError(
             f"row_weights must be {X.shape[0]} positive numbers, one for each row, got "
             f"{type(value).__name__} of shape {tuple(weights.shape)}; leave out rows of weight 0."
         )
-    return weights
+    return tf.cast(mean_at_most_one(weights.numpy()), X.dtype)
+
+
+def mean_at_most_one(weights: np.ndarray) -> np.ndarray:
+    """
+    Weights of rows divided by their mean where that is above 1: a weight compares a row with
+    others. As a number of measurements with equal results it would be evidence for a noise of zero.
+    """
+    return weights / max(1.0, float(np.mean(weights)))
 
 
 def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:

@@ -12,9 +12,14 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.inference import laplace
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.inference.marginal_likelihood import log_density
-from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
+from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows, observations
 from gpflow_sparse.kernels.function import KernelFunction
-from gpflow_sparse.models.mixture.likelihood import ClosedFormLikelihood, groups_of, likelihood_of
+from gpflow_sparse.models.mixture.likelihood import (
+    ClosedFormLikelihood,
+    groups_of,
+    in_float64,
+    likelihood_of,
+)
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.threads import threads_for
@@ -72,15 +77,17 @@ class Component(tf.Module):
 
     def rows(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> Rows:
         """Distinct rows with the means of their transformed outputs."""
-        Y = Y if self.transform is None else self.transform.forward(Y)
-        return merge_rows(X, Y, row_weights)
+        transformed = Y if self.transform is None else self.transform.forward(Y)
+        return merge_rows(X, transformed, row_weights, Y.numpy())
 
-    def log_slope(self, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
-        """The sum over rows of the logarithms of the derivatives of the transform."""
+    def log_slope(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
+        """The sum over observations of the logarithms of the derivatives of the transform."""
         if self.transform is None:
             return tf.zeros([], Y.dtype)
         each = self.transform.log_derivative(Y)
-        return tf.reduce_sum(each if row_weights is None else row_weights[:, None] * each)
+        weights = None if row_weights is None else row_weights.numpy()
+        powers = observations(X.numpy(), Y.numpy(), weights).powers
+        return tf.reduce_sum(each if powers is None else powers[:, None] * each)
 
     def log_likelihood(self, rows: Rows) -> tf.Tensor:
         """
@@ -88,9 +95,10 @@ class Component(tf.Module):
 
         :param rows: distinct rows, outputs less the prior mean.
         """
-        noise = tf.convert_to_tensor(self.noise_variance)
-        K = linalg.add_jitter(self.kernel(rows.X), rows.noises(noise))
-        return log_density(K, rows.Y) + tf.reduce_sum(rows.within(noise))
+        K, dtype = tf.cast(self.kernel(rows.X), tf.float64), rows.X.dtype
+        rows, noise = in_float64(rows), tf.cast(self.noise_variance, tf.float64)
+        value = log_density(linalg.add_jitter(K, rows.noises(noise)), rows.Y)
+        return tf.cast(value + tf.reduce_sum(rows.within(noise)), dtype)
 
     def integrate(self, rows: Rows, log_slope: float, num_draws: int, seed: int) -> None:
         """
@@ -131,17 +139,19 @@ class Component(tf.Module):
 
         :param rows: distinct rows, outputs less the prior mean.
         """
-        values, noise, log_weights = self._current_draws(rows.Y.dtype)
+        dtype = rows.Y.dtype
+        values, noise, log_weights = self._current_draws(dtype)
         L = self._factors(rows, kernel, values, noise)
-        error = rows.Y + tf.zeros_like(L[:, :1, :1])
+        error = tf.cast(rows.Y, L.dtype) + tf.zeros_like(L[:, :1, :1])
         weights = linalg.solve_triangular(L, linalg.solve_triangular(L, error), adjoint=True)
+        L, weights = tf.cast(L, dtype), tf.cast(weights, dtype)
         return States(log_weights, noise, L, weights, tuple(values))
 
     def _factors(
         self, rows: Rows, kernel: KernelFunction, values: Sequence[tf.Tensor], noise: tf.Tensor
     ) -> tf.Tensor:
         """
-        Lower factors of the covariances of the training outputs ``[S, n, n]``.
+        Lower factors of the covariances of the training outputs ``[S, n, n]``, in float64.
 
         :param values: of the kernel's parameters ``[S, ...]``.
         :param noise: ``[S]``
@@ -155,10 +165,11 @@ class Component(tf.Module):
             with failures, threads_for(len(rows.X)):
                 return tf.concat([tf.constant(closed.factors(each[g])) for g in groups], axis=0)
         at, found = kernel.between(rows.X), []
+        noise, rows = tf.cast(noise, tf.float64), in_float64(rows)
         for group in groups:
             noises = rows.noises(noise[group, None]) + tf.zeros_like(rows.X[:, 0])  # [S, n]
-            K = linalg.add_jitter(at([value[group] for value in values]), noises)
-            found.append(linalg.cholesky(K, _NAME))
+            K = tf.cast(at([value[group] for value in values]), tf.float64)
+            found.append(linalg.cholesky(linalg.add_jitter(K, noises), _NAME))
         return tf.concat(found, axis=0)
 
     def _current_draws(self, dtype: tf.DType) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:

@@ -124,8 +124,9 @@ class GPMixture(RegressionModel):
         :param num_draws: draws of the hyperparameters of each component, at most: factors of all
             draws take 512 MiB at most.
         :param seed: of the draws.
-        :param row_weights: positive ``[N]``: as how many equal rows each row counts, so that its
-            noise variance is divided by its weight; None for 1.
+        :param row_weights: positive ``[N]``, by which noise variances are divided; divided by
+            their mean where it is above 1, see :mod:`gpflow_sparse.initialization.repeated_rows`;
+            None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         kernels = _require_kernels(kernels)
@@ -183,7 +184,7 @@ class GPMixture(RegressionModel):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:
                     break
-                log_slope = float(component.log_slope(self.data[1], self.row_weights))
+                log_slope = float(component.log_slope(*self.data, self.row_weights))
                 if component.parameters:
                     component.integrate(
                         self._rows(component), log_slope, num_draws, self.seed + number
@@ -303,7 +304,7 @@ class GPMixture(RegressionModel):
     def _log_likelihoods(self) -> list[tf.Tensor]:
         return [
             component.log_likelihood(self._rows(component))
-            + component.log_slope(self.data[1], self.row_weights)
+            + component.log_slope(*self.data, self.row_weights)
             for component in self.components
         ]
 

@@ -32,7 +32,7 @@ class YeoJohnson(tf.Module):
         """
         Powers of the largest likelihood of a Gaussian for outputs ``[N, P]``.
 
-        :param row_weights: as how many equal rows each counts ``[N]``; None for 1.
+        :param row_weights: weights of the rows ``[N]``; None for 1.
         """
         Y = np.asarray(Y, np.float64)
         power = np.array([yeo_johnson.best_power(y, row_weights) for y in Y.T])

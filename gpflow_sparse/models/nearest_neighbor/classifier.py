@@ -75,7 +75,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         :param mean_function: C columns; None for constants that start at the means of the
             observations.
         :param num_objective_rows: rows of which the objective is computed.
-        :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+        :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         likelihood = Softmax(num_classes)
@@ -214,7 +214,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         X, Y = self.data
         weights = tf.ones_like(t[:, 0]) if self.row_weights is None else self.row_weights
         weights = tf.gather(weights, rows)
-        removed = tf.gather(precisions, rows) * tf.minimum(1.0 / weights, 1.0)[:, None]
+        removed = tf.gather(precisions, rows)
         linear, total = (tf.gather(part, around) for part in self._sums(t, precisions))
         own = around == tf.gather(self.of_row, rows)[:, None]  # [n, H + 1]
         own = tf.cast(own, t.dtype)[:, :, None]

@@ -9,6 +9,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
+from gpflow_sparse.initialization.repeated_rows import observations
 from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
     loss_closure,
     neighbors_among,
@@ -83,13 +84,14 @@ class NearestNeighborGP(RegressionModel):
         row_weights: Any = None,
     ) -> None:
         """
-        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied.
+        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied. Rows that are copies of
+            others in X and Y are merged, and their weights added.
         :param kernel: one output, shared by all columns of Y.
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param noise_variance: start of ``model.likelihood.variance``.
         :param mean_function: added to the prior mean; zero by default.
         :param num_objective_rows: rows of which the objective is computed.
-        :param row_weights: positive ``[N]``: as how many equal rows each row counts; None for 1.
+        :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
@@ -98,15 +100,27 @@ class NearestNeighborGP(RegressionModel):
                 "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
                 "make a new model where rows change."
             )
-        self.row_weights = checks.require_row_weights(row_weights, self.data[0])
+        self._set_observations(checks.require_row_weights(row_weights, self.data[0]))
         places = self.data[0]
         found = group_rows(places.numpy())
-        if found.any_repeats or row_weights is not None:
+        if found.any_repeats or self.row_weights is not None:
             self.groups = places, tf.constant(found.of_row, tf.int32)
             places = tf.gather(places, found.first)
         self.neighbors = neighbors_among(places, num_neighbors)
         self.num_objective_rows = num_objective_rows
         self._require_parts(self.input_dim)
+
+    def _set_observations(self, row_weights: tf.Tensor | None) -> None:
+        """
+        Keep one row for each observation: a row that is left out would be known from its copies.
+        """
+        X, Y = self.data
+        given = None if row_weights is None else row_weights.numpy()
+        found = observations(X.numpy(), Y.numpy(), given)
+        if found.copies is not None:
+            self.data = tuple(tf.gather(part, found.copies.first) for part in self.data)
+            row_weights = tf.constant(np.bincount(found.copies.of_row, found.weights), X.dtype)
+        self.row_weights = row_weights
 
     def elbo(self) -> tf.Tensor:
         """:raises ValueError: always, as there is no lower bound on the evidence."""
@@ -116,8 +130,8 @@ class NearestNeighborGP(RegressionModel):
     def leave_one_out_log_density(self) -> tf.Tensor:
         """
         ``N / n sum_i log p(y_i | the H nearest other rows of row i)`` over n fixed rows, at most
-        ``num_objective_rows``, drawn at random once for each N: a scalar, in nats. A row of weight
-        w counts as w equal rows, of which one is left out, or all if w < 1.
+        ``num_objective_rows``, drawn at random once for each N: a scalar, in nats. The
+        term of a row of weight w has the factor w, and the whole row is left out.
 
         No lower bound on the log evidence, and no estimate of it. It is deterministic, so that
         L-BFGS can maximize it, and jumps where parameters change the neighbors of a row. Row i
@@ -280,14 +294,14 @@ class NearestNeighborGP(RegressionModel):
         """
         Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
         without one output at each of some places ``[n]``, which has this error ``[n, P]`` and
-        weight ``[n]``: without a weight of at most 1.
+        weight ``[n]``.
 
         :param at_places: see :meth:`_means`.
         """
         means, counts = (tf.gather(part, around) for part in at_places)
         before = counts[..., 0]
         own = tf.cast(around == places[:, None], means.dtype)
-        own *= tf.minimum(weights, 1.0)[:, None]
+        own *= weights[:, None]
         sums = before[:, :, None] * means - own[:, :, None] * error[:, None]
         counts = before - own
         is_left = counts > _ROUNDING * before

@@ -88,8 +88,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: None for the number that the likelihood needs, or else one for each
             column of Y.
-        :param row_weights: positive ``[N]``: as how many equal rows each row counts, a factor of
-            its expected log density; None for 1.
+        :param row_weights: positive ``[N]``, factors of the expected log densities of the rows,
+            divided by their mean where it is above 1; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         held = keep_training_data(data, batches=False)
@@ -212,7 +212,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         """
         mean, var, _ = self.posterior(None).training_moments()
         sites = Sites(self.site_precision, self.site_linear)
-        return cavities(sites, mean, var, self.row_weights)
+        return cavities(sites, mean, var)
 
     def fit_temperature(self) -> Calibration:
         """
