@@ -55,6 +55,17 @@ def test_classes_without_training_rows_have_a_probability(name):
     assert scores["error_rate"] >= np.mean(labels == 0)
 
 
+@pytest.mark.parametrize("name", ["linear", "trees"])
+def test_one_class_of_training_rows_is_predicted_by_its_frequency(name):
+    X, Y = rows(200)
+    labels = (Y > 0).astype(float)
+    found, constant = (
+        score_baseline(kind, (X, np.zeros_like(Y)), (X, labels), 2) for kind in (name, "constant")
+    )
+    assert found == constant
+    assert constant["error_rate"] == np.mean(labels)
+
+
 def table_of(num_rows, num_columns, num_classes=None):
     """Standardized inputs, and labels or a sum of columns."""
     X = np.random.default_rng(0).normal(size=(num_rows, num_columns))
@@ -177,6 +188,15 @@ def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypa
     again = build_model(config, dataset, start=start)
     for before, after in zip(start.parameters, again.parameters, strict=True):
         np.testing.assert_array_equal(before.numpy(), after.numpy())
+
+
+def test_a_likelihood_that_a_method_always_has_may_be_named():
+    given = {"likelihood": "softmax", "options": {"likelihood": "softmax"}}
+    task = Task(table_of(1200, 2, 3), **given)
+    assert candidates(task)[0] == "dirichlet_gpnn"
+    assert task.recipe("dirichlet_gpnn").likelihood == "softmax"
+    with pytest.raises(ValueError, match="likelihood is for dirichlet_gpnn always softmax"):
+        Task(table_of(1200, 2, 3), options={"likelihood": "multiclass"}).recipe("dirichlet_gpnn")
 
 
 def test_classes_on_few_rows_have_one_method():

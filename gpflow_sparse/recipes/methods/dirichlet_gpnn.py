@@ -48,7 +48,7 @@ class DirichletGPnn(Recipe):
         return ""
 
     def unread(self) -> dict[str, str]:
-        return {"likelihood": "always softmax"}
+        return {} if self.likelihood == "softmax" else {"likelihood": "always softmax"}
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         from gpflow_sparse.recipes.starts import KERNELS
