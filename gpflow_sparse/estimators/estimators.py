@@ -212,8 +212,11 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
-    :param kernel: any GPflow kernel for the standardized inputs; None for Matern 5/2 with a
-        lengthscale for each column. It is copied, and its values are the start.
+    :param kernel: any GPflow kernel for the standardized inputs, which is copied, and whose values
+        are the start. None for the kernels of the method: "mixture" averages nine; "gpnn", "exact"
+        and "residual_neighbors" compare Matern 1/2, 3/2, 5/2 and the squared exponential on
+        held-out rows; "site_vgp" and "dirichlet_gpnn" have Matern 3/2, "grief" has the squared
+        exponential, and all others have Matern 5/2.
     :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
         that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
         counts and positive values are not standardized.
@@ -361,8 +364,11 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
 
     :param method: "auto", or a method of ``gpflow-sparse methods`` that takes classes.
     :param kernel: as for :class:`SparseGPRegressor`, as all other parameters.
-    :param likelihood: "bernoulli" (default for two classes), "bernoulli_logit", "multiclass"
-        (default for more), or a GPflow likelihood.
+    :param likelihood: for two classes "bernoulli" or "bernoulli_logit", for more "softmax",
+        "one_versus_rest" or "multiclass", which is robust-max; or a GPflow likelihood. None for the
+        likelihood of the method: "bernoulli" for two classes and "softmax" for more, but
+        "bernoulli_logit" and "one_versus_rest" for "site_vgp", "bernoulli_logit" about trees, and
+        always "softmax" for "dirichlet_gpnn". "auto" also tries SOLVE-GP with "multiclass".
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":

@@ -118,9 +118,9 @@ Options:
 
 def _described(kind: type[base.Recipe]) -> list[str]:
     """A line for each option of a method."""
-    own = [field for field in dataclasses.fields(kind) if "help" in field.metadata]
+    others = {"likelihood"} if kind.takes_conformal else {"likelihood", "conformal"}
     return [
         f":param {field.name}: {field.metadata['help']} Default {field.default!r}."
-        for field in own
-        if field.name != "likelihood"
+        for field in dataclasses.fields(kind)
+        if "help" in field.metadata and field.name not in others
     ]

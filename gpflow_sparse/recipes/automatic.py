@@ -28,7 +28,9 @@ class Auto(Recipe):
         positive=True,
     )
     trees: bool = option(
-        False, "Score boosted trees on the held-out rows too, for comparison only."
+        False,
+        "Score boosted trees alone on the held-out rows, for comparison only. Methods about trees, "
+        "such as gpnn with trees, are tried without this option too.",
     )
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -138,10 +138,10 @@ class Recipe:
 
     likelihood: str | None = option(
         None,
-        "Distribution of Y given f; default gaussian, for two classes bernoulli, for more softmax; "
-        "multiclass is robust-max. student_t gives outliers less weight; heteroskedastic is "
-        "Gaussian noise whose variance depends on the inputs; poisson, exponential and gamma are "
-        "for positive outputs.",
+        "Distribution of Y given f; default gaussian, for two classes bernoulli, for more softmax, "
+        "with site_vgp bernoulli_logit and one_versus_rest. multiclass is robust-max. student_t "
+        "gives outliers less weight; heteroskedastic is Gaussian noise whose variance depends on "
+        "the inputs; poisson, exponential and gamma are for positive outputs.",
         choices=[
             *("gaussian", "student_t", "laplace", "heteroskedastic"),
             *("poisson", "exponential", "gamma"),

@@ -79,7 +79,8 @@ def _probabilities(
         LINEAR: LogisticRegression(max_iter=500),
         TREES: HistGradientBoostingClassifier(random_state=seed),
     }
-    model = models[name].fit(rows[0], rows[1][:, 0].astype(int), sample_weight=weights)
+    labels = rows[1][:, 0].astype(int)
+    model = models[name if np.ptp(labels) else CONSTANT].fit(rows[0], labels, sample_weight=weights)
     P = np.full((len(X), num_classes), _LEAST)
     P[:, model.classes_] = np.maximum(model.predict_proba(X), _LEAST)
     return P / P.sum(axis=1, keepdims=True)

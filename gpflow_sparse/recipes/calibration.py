@@ -56,10 +56,10 @@ def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:
     wrong = ""
     if not recipe.can_calibrate:
         wrong = f"without calibration, got method {recipe.name} with calibrate={recipe.calibrate}"
-    elif not recipe.takes_conformal:
-        wrong = f"for method {recipe.name}; take exact or auto"
     elif dataset.num_classes is not None:
         wrong = "for classes, which have no intervals"
+    elif not recipe.takes_conformal:
+        wrong = f"for method {recipe.name}; take exact or auto"
     elif not is_standardized(recipe.likelihood):
         wrong = (
             f"for outputs that are not on the whole line, as with likelihood={recipe.likelihood}"

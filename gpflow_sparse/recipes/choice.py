@@ -5,20 +5,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import gpflow
 import numpy as np
-import tensorflow as tf
 from gpflow.models import GPModel
 
-from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.recipes.building import attach_units, require_outputs, require_unweighted
 from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
 from gpflow_sparse.recipes.candidate import MEASURED, Candidate
-from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.recipes.evaluation import CachedModel, held_out_scores
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
-from gpflow_sparse.recipes.rows import Pair, shuffled
+from gpflow_sparse.recipes.rows import shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 from gpflow_sparse.recipes.task import Task, candidates, method_of
 from gpflow_sparse.recipes.tree_mean import (
@@ -97,12 +95,14 @@ def choose(
     by the mean log density of the held-out rows is trained further (successive halving). A winner
     that was better after the first round than after the second is trained anew, and only for as
     many steps, if there is time for them; so is a method that holds out rows itself. Where the
-    model will be calibrated, log densities are calibrated too.
+    model will be calibrated, log densities are calibrated too. A candidate that fails, or whose log
+    density is NaN, is left out; the reason of the choice names it.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.
     :param report: called with a line of progress.
-    :raises ValueError: for an unknown method, or one that does not fit the table.
+    :raises ValueError: for an unknown method, or one that does not fit the table, or if every
+        candidate fails.
     """
     require_outputs(task.dataset, task.likelihood)
     if method != AUTO:
@@ -134,7 +134,7 @@ def _for_all_rows(task: Task, race: "_Race", seconds: float | None, interrupted:
     left = race.seconds_left - _scoring_seconds(best, task.dataset)
     if seconds is not None:
         num_steps = best.num_steps_within(left)
-    reason = _reason(best.name, race.attempts)
+    reason = _reason(best.name, race.attempts, race.failures)
     anew = attempt.num_steps < best.num_steps or best.recipe.holds_out
     ended = interrupted or out_of_time
     if out_of_time:
@@ -190,8 +190,8 @@ def within(task: Task, recipe: Recipe, seconds: float | None, reason: str) -> Ch
     return Choice(recipe.with_steps(num_steps), reason, start=candidate.model, end=end)
 
 
-def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
-    """Why a candidate was chosen, and what predicts better although it is no candidate."""
+def _reason(method: str, attempts: Mapping[str, Attempt], failures: Mapping[str, str]) -> str:
+    """Why a candidate was chosen, which baselines predict better, and why others were left out."""
     best = attempts[method]
     reason = f"{method} has the lowest NLPD on held-out rows of the candidates, {best.nlpd:.3f}"
     for name in (CONSTANT, LINEAR, TREES):
@@ -200,7 +200,8 @@ def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
             reason += f"; the baseline {name} has {other.nlpd:.3f}, which is lower"
         elif other.error < best.error:
             reason += f"; {name} has the lower error, {other.error:.3f} beside {best.error:.3f}"
-    return f"{reason}."
+    left_out = [f"{name} was left out: {why}" for name, why in failures.items()]
+    return " ".join(f"{sentence}." for sentence in [reason, *left_out])
 
 
 def train(
@@ -247,6 +248,11 @@ def _asked_for(method: str, task: Task) -> Recipe:
     return recipe
 
 
+def first_line(error: Exception) -> str:
+    """The first line of the message of an error, or its kind if it has no message."""
+    return str(error).split("\n")[0] or type(error).__name__
+
+
 class _Race:
     """Successive halving of the candidates, with the scores so far."""
 
@@ -257,6 +263,9 @@ class _Race:
         """The best of each method, in the order of the methods."""
         self.best: Candidate | None = None
         self._early: Candidate | None = None  # only until its method is scored
+        self._built: dict[str, Candidate] = {}
+        self.failures: dict[str, str] = {}
+        """Why candidates and baselines were left out."""
         seed = int(task.options.get("seed", 0))
         num_rows = task.num_rows
         order = shuffled(num_rows, seed)
@@ -268,7 +277,7 @@ class _Race:
             self.rest.dataset, task.likelihood, task.kernel, until=self._starts_until
         )
         self._about_trees: tuple[InitialHyperparameters, TreeMean | ClassTreeMean] | None = None
-        self.start_seconds = 0.0
+        self.start_seconds = self._longest_build = 0.0
 
     @property
     def _starts_until(self) -> float:
@@ -293,52 +302,83 @@ class _Race:
         return math.inf if self.seconds is None else self.seconds - passed
 
     def run(self, names: list[str]) -> None:
-        """Train and score all candidates; ``best`` is the winner."""
-        self._score_baselines()
-        begin = time.perf_counter()
-        self._score_early(names[0])
-        built: dict[str, Candidate] = {}
-        longest = time.perf_counter() - begin if self._early else 0.0
+        """
+        Train and score all candidates; ``best`` is the winner.
+
+        :raises ValueError: if every candidate fails.
+        """
+        for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
+            self._tried(f"the baseline {name}", self._score_baseline, name)
+        begin, built = time.perf_counter(), self._built
+        if not self._tried(f"{names[0]} from the first start", self._score_early, names[0]):
+            self._early = None
+        self._longest_build = time.perf_counter() - begin if self._early else 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             trained = [name for name in names if kind_of(method_of(name)).is_trained]
             if number:  # a method without steps has been trained to its end
-                trained = [name for name in trained if self.task.recipe(name).num_iterations]
+                trained = [name for name in trained if built[name].recipe.num_iterations]
             for name in trained if number else names:
-                least = 0.0 if name in built else longest * (_STARTS_LEFT if built else 1.0)
+                needed = self._longest_build * (_STARTS_LEFT if built else 1.0)
+                least = 0.0 if name in built else needed
                 if (built or self._early) and self.seconds_left < least:
                     break
-                if name not in built and self._has_slow_trees(name):
-                    continue
-                if name not in built:  # not all at once, so that the first is trained early
-                    begin = time.perf_counter()
-                    built[name] = self._candidate(name)
-                    longest = max(longest, time.perf_counter() - begin)
-                if self.seconds is None:
-                    built[name].train(num_steps)
-                else:
-                    share = fraction * self.seconds / max(1, len(trained))
-                    built[name].train_until(time.perf_counter() + share)
-                self._score(built[name])
-            names = sorted(
-                (name for name in names if name in built), key=lambda name: self.attempts[name].nlpd
-            )
+                share = fraction * (self.seconds or 0.0) / max(1, len(trained))
+                if not self._tried(name, self._advance, name, num_steps, share):
+                    self._leave_out(name)
+            names = sorted(built, key=lambda name: self.attempts[name].nlpd)
             names = names[: -(-len(names) // 2)]
+        if self.best is None:
+            causes = "; ".join(f"{name} ({why})" for name, why in self.failures.items())
+            raise ValueError(f"every method failed on these rows: {causes}.")
 
-    def _score_baselines(self) -> None:
-        """Score simple models, which are no candidates."""
+    def _tried(self, name: str, evaluate: Callable[..., None], *arguments: Any) -> bool:
+        """Whether an evaluation succeeds; if it fails, the reason is kept and reported."""
+        try:
+            evaluate(*arguments)
+        except Exception as error:  # of any kind: the other candidates do not depend on it
+            self.failures[name] = first_line(error).rstrip(".")
+            self.report(f"{name} is left out: {self.failures[name]}.")
+            return False
+        return True
+
+    def _advance(self, name: str, num_steps: int, seconds: float) -> None:
+        """Train a candidate further, and score it; it is built before its first steps."""
+        if name not in self._built:
+            if self._has_slow_trees(name):
+                return
+            begin = time.perf_counter()
+            self._built[name] = self._candidate(name)
+            self._longest_build = max(self._longest_build, time.perf_counter() - begin)
+        if self.seconds is None:
+            self._built[name].train(num_steps)
+        else:
+            self._built[name].train_until(time.perf_counter() + seconds)
+        self._score(self._built[name])
+
+    def _leave_out(self, name: str) -> None:
+        """Forget a candidate that failed; the best of the others becomes the best."""
+        self._built.pop(name, None)
+        self.attempts.pop(name, None)
+        if self._early is not None and self._early.name == name:
+            self._early = None
+        others = self._built.values()
+        self.best = min(others, key=lambda c: self.attempts[c.name].nlpd, default=self._early)
+
+    def _score_baseline(self, name: str) -> None:
+        """Score a simple model, which is no candidate."""
         most = max(1, int(_MAX_BASELINE_VALUES / self.rest.num_columns))
         rows = self.rest.dataset.take(np.arange(min(most, self.rest.num_rows)))  # in random order
-        for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
-            begin = time.perf_counter()
-            scores = score_baseline(
-                name,
-                rows.train,
-                self.held_out.train,
-                self.task.dataset.num_classes,
-                weights=(rows.weights, self.held_out.weights),
-            )
-            error = scores.get("rmse", scores.get("error_rate", math.nan))
-            self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
+        begin = time.perf_counter()
+        scores = score_baseline(
+            name,
+            rows.train,
+            self.held_out.train,
+            self.task.dataset.num_classes,
+            weights=(rows.weights, self.held_out.weights),
+        )
+        _require_score(scores["nlpd"])
+        error = scores.get("rmse", scores.get("error_rate", math.nan))
+        self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
 
     def _score_early(self, name: str) -> None:
         """
@@ -371,6 +411,9 @@ class _Race:
             return
         if not best.recipe.improves_start:
             return
+        self._tried(f"{best.name} from a better start", self._score_better_start, best)
+
+    def _score_better_start(self, best: Candidate) -> None:
         left = self.seconds_left - _scoring_seconds(best, self.task.dataset)
         until = time.perf_counter() + 0.5 * left
         starts, mean = self._prepared(best.recipe)
@@ -398,21 +441,21 @@ class _Race:
         Score a candidate on held-out rows, and compare it with the best; one without steps as it
         would be kept, but for an early score.
         """
-        if candidate is not self._early:
-            if self._early is not None:
-                del self.attempts[self._early.name]
-                self.best = self._early = None
-            if not candidate.recipe.is_trained:
-                begin = time.perf_counter()
-                allowed = math.inf if self.seconds is None else _FINISHED * self.seconds
-                candidate.model = candidate.recipe.finish(candidate.model, allowed)
-                candidate.finish_seconds = time.perf_counter() - begin
-                candidate.recipe = candidate.recipe.settled(candidate.model)
+        if candidate is not self._early and not candidate.recipe.is_trained:
+            begin = time.perf_counter()
+            allowed = math.inf if self.seconds is None else _FINISHED * self.seconds
+            candidate.model = candidate.recipe.finish(candidate.model, allowed)
+            candidate.finish_seconds = time.perf_counter() - begin
+            candidate.recipe = candidate.recipe.settled(candidate.model)
         num_classes, begin = self.task.dataset.num_classes, time.perf_counter()
         (X, Y), weights = self.held_out.train, self.held_out.weights
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), num_classes, weights)
         if will_calibrate(candidate.recipe, self.task.dataset):
             nlpd -= calibration_improvement(candidate.model, (X, Y), weights)
+        _require_score(nlpd)
+        if self._early is not None and candidate is not self._early:
+            del self.attempts[self._early.name]
+            self.best = self._early = None
         candidate.row_seconds = (time.perf_counter() - begin) / len(X)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
@@ -430,19 +473,10 @@ class _Race:
             self.attempts[attempt.method] = attempt
 
 
-def held_out_scores(
-    model: Any, rows: Pair, num_classes: int | None, row_weights: np.ndarray | None = None
-) -> tuple[float, float]:
-    """NLPD and error on held-out rows, whose weights may differ."""
-    X, Y = (tf.convert_to_tensor(values, gpflow.default_float()) for values in rows)
-    parts = [slice(i, i + 4096) for i in range(0, len(X), 4096)]
-    mean = np.concatenate([model.predict_y(X[p])[0].numpy() for p in parts])
-    density = [model.predict_log_density((X[p], Y[p])).numpy() for p in parts]
-    nlpd = -float(np.average(np.concatenate(density), weights=row_weights))
-    if num_classes is None:
-        return nlpd, float(metrics.rmse(rows[1], mean, row_weights))
-    P = class_probabilities(mean, num_classes)
-    return nlpd, float(metrics.error_rate(rows[1], P, row_weights))
+def _require_score(nlpd: float) -> None:
+    """:raises ValueError: for a score that cannot be compared with others."""
+    if not nlpd > -math.inf:
+        raise ValueError(f"its NLPD on held-out rows is {nlpd}.")
 
 
 def fit_task(

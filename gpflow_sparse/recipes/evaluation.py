@@ -393,3 +393,21 @@ def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:
     """Predicted means of labels as probabilities ``[N, C]`` that add up to one."""
     P = mean if mean.shape[1] == num_classes else np.concatenate([1.0 - mean, mean], axis=1)
     return P / P.sum(axis=1, keepdims=True)
+
+
+def held_out_scores(
+    model: Any,
+    rows: tuple[np.ndarray, np.ndarray],
+    num_classes: int | None,
+    row_weights: np.ndarray | None = None,
+) -> tuple[float, float]:
+    """NLPD and error on held-out rows, whose weights may differ."""
+    X, Y = (tf.convert_to_tensor(values, gpflow.default_float()) for values in rows)
+    parts = [slice(i, i + 4096) for i in range(0, len(X), 4096)]
+    mean = np.concatenate([model.predict_y(X[p])[0].numpy() for p in parts])
+    density = [model.predict_log_density((X[p], Y[p])).numpy() for p in parts]
+    nlpd = -float(np.average(np.concatenate(density), weights=row_weights))
+    if num_classes is None:
+        return nlpd, float(metrics.rmse(rows[1], mean, row_weights))
+    P = class_probabilities(mean, num_classes)
+    return nlpd, float(metrics.error_rate(rows[1], P, row_weights))

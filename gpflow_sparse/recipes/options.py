@@ -5,13 +5,21 @@ from typing import Any
 from gpflow_sparse.recipes.base import option
 
 
-def kernel(default: str = "matern52") -> Any:
-    """Name of the covariance function."""
+def kernel(default: str = "matern52", *, compared: bool = True) -> Any:
+    """
+    Name of the covariance function.
+
+    :param compared: whether "auto" compares kernels before the training.
+    """
+    names = ["matern12", "matern32", "matern52", "squared_exponential"]
+    if not compared:
+        return option(default, "Covariance function.", choices=names)
     return option(
         default,
         "Covariance function; on a grid a product over columns, by default squared_exponential. "
-        "auto: the one with which the nearest rows predict held-out rows best, for Gaussian noise.",
-        choices=["auto", "matern12", "matern32", "matern52", "squared_exponential"],
+        "auto: the one with which the nearest rows predict held-out rows best; for classes and "
+        "below 200 rows matern52.",
+        choices=["auto", *names],
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import gpflow_sparse as gs
 from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.recipes.points import rows_repeat
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Inputs [N, D] and outputs [N, P]."""
@@ -37,8 +38,9 @@ def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
     distinct = num_distinct(X)
     if not kept:
         return recipe.shrunk_to(distinct, len(X))
-    # where rows repeat, sets with room for all of them are taken
-    return dataclasses.replace(recipe.shrunk_to(distinct), **kept) if distinct == len(X) else recipe
+    if rows_repeat(distinct, len(X)):  # sets with room for all of them are taken
+        return recipe
+    return dataclasses.replace(recipe.shrunk_to(distinct), **kept)
 
 
 def shuffled(num_rows: int, seed: int) -> np.ndarray:

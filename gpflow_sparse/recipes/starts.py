@@ -18,6 +18,7 @@ from gpflow_sparse.kernels import LinearMap, product_of
 from gpflow_sparse.models import NearestNeighborGP
 from gpflow_sparse.recipes.log_rates import log_rates
 from gpflow_sparse.recipes.observations import is_standardized, make_likelihood
+from gpflow_sparse.recipes.points import rows_repeat
 from gpflow_sparse.recipes.rows import EXACT_SUBSET, num_distinct
 
 KERNELS = {
@@ -186,7 +187,7 @@ class InitialHyperparameters:
         """The kernel, and then the rows, with the best score; None if every fit failed."""
         names, key = self._names(recipe), (recipe.ard, recipe.on_grid, recipe.seed)
         num_rows, subsets = len(self._dataset.train[0]), _subsets(recipe, self._num_distinct)
-        repeated = 2 * self._num_distinct <= num_rows and subsets[0] == self._num_distinct
+        repeated = rows_repeat(self._num_distinct, num_rows) and subsets[0] == self._num_distinct
         if len(names) > 1 and not repeated:
             trials = self._ranked([_Trial(name, *key) for name in names], self._kernels_until)
             names = [trial.kernel for trial in trials[-1:]] or names[:1]

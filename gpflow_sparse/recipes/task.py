@@ -78,7 +78,7 @@ class Task:
     def recipe(self, name: str) -> Recipe:
         """
         The recipe of a candidate; by default at most a quarter of the rows are inducing points, or
-        all distinct rows where rows repeat.
+        all distinct rows where rows occur twice or more on average.
 
         :param name: a method, or "METHOD with VARIANT", see
             :meth:`~gpflow_sparse.recipes.base.Recipe.variants`.

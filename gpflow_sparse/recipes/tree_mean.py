@@ -108,9 +108,10 @@ def _columns(num_classes: int) -> int:
     return 1 if num_classes == 2 else num_classes
 
 
-def has_rare_classes(labels: np.ndarray) -> bool:
-    """Whether a class has too few rows ``[N, 1]`` to be in the rows of each fold."""
-    return bool(np.unique(labels, return_counts=True)[1].min() < 2 * _NUM_FOLDS)
+def has_rare_classes(labels: np.ndarray, num_classes: int) -> bool:
+    """Whether a class has too few rows ``[N, 1]``, or none, to be in the rows of each fold."""
+    counts = np.bincount(labels[:, 0].astype(int), minlength=num_classes)
+    return bool(counts.min() < 2 * _NUM_FOLDS)
 
 
 def _num_folds(num_rows: int, num_classes: int | None) -> int:
@@ -137,17 +138,13 @@ def fit_tree_mean(
     :param dataset: standardized, with one output; of long tables the trees are fitted to some rows.
     :param kernel: of a GP of the outputs without the trees.
     :param weight: w, if it is known already.
-    :raises ValueError: for several outputs, or a class of few rows.
+    :raises ValueError: for several outputs, or a class with few of the rows to which the trees are
+        fitted.
     """
     begin = time.perf_counter()
     order = shuffled(len(dataset.train[0]), seed)
     if dataset.num_classes is None and dataset.train[1].shape[1] != 1:
         raise ValueError(f"mean must be {ZERO} for several outputs; {TREES} are fitted to one.")
-    if dataset.num_classes is not None and has_rare_classes(dataset.train[1]):
-        raise ValueError(
-            f"mean must be {ZERO} where a class has fewer than {2 * _NUM_FOLDS} training rows; "
-            f"{TREES} are fitted to folds of them."
-        )
     models, out_of_fold, average = _fitted_trees(dataset, order, seed)
     if dataset.num_classes is not None:
         trees = BoostedTrees.from_scikit_learn(models)
@@ -168,10 +165,16 @@ def _fitted_trees(
     without it ``[N, P]`` and by all ``[N, P]``; of classes these are log odds.
 
     :param order: of the rows ``[N]``; those that are not fitted are the last.
+    :raises ValueError: for a class of few rows, without which trees of a fold may lack its column.
     """
     (X, Y), weights = dataset.train, dataset.weights
     count = _num_folds(len(X), dataset.num_classes)
     rows = order[: max(1000, int(_MAX_VALUES / ((count - 1) * X.shape[1])))]
+    if dataset.num_classes is not None and has_rare_classes(Y[rows], dataset.num_classes):
+        raise ValueError(
+            f"mean must be {ZERO} where a class has fewer than {2 * _NUM_FOLDS} of the {len(rows)} "
+            f"rows to which {TREES} are fitted."
+        )
     kinds = (KFold, HistGradientBoostingRegressor)
     if dataset.num_classes is not None:
         kinds = (StratifiedKFold, HistGradientBoostingClassifier)

@@ -164,7 +164,8 @@ class MethodCommand(click.Command):
         own = [p for p in params if p.name in kind.own_options()]
         self._write(ctx, formatter, f"Options of {kind.title}", own)
         formatter.write_paragraph()
-        rest = [p for p in params if p not in own and p.name not in ("method", "help")]
+        others = ("method", "help", "" if kind.takes_conformal else "conformal")
+        rest = [p for p in params if p not in own and p.name not in others]
         names = [p.opts[0] for p in rest if not getattr(p, "hidden", False)]
         formatter.write_text(
             f"Common options, see `{ctx.command_path} --help`: {', '.join(names)}."

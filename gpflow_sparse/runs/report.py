@@ -168,6 +168,7 @@ def _page(
         if isinstance(data, Dataset) and data.test_rows is not None:
             numbers = data.test_rows
     columns, factors = _columns(stored, scored, found, target)
+    about = _TEXTS["about"]["regression" if stored.num_classes is None else "classification"]
     template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return string.Template(template).substitute(
         writer=writer,
@@ -182,6 +183,8 @@ def _page(
         few=": too few to judge calibration by" if num_rows < FEW_ROWS else "",
         scores=_scores(scored.scores),
         calibration=_figures(_calibration(stored, scored, found, target)),
+        about_columns=about["columns"],
+        about_surprising=about["surprising"],
         columns=_figures(columns),
         surprising=_surprising(stored, scored, factors, numbers + 1),
         time=_time(stored),
@@ -242,7 +245,7 @@ def _tried(stored: StoredModel) -> str:
     ]
     found = getattr(stored.model, "calibration", None)
     scope = "Trained on all training rows"
-    if found is not None:
+    if found is not None and found.num_rows:
         scope += f" but {found.num_rows}"
     said = html.escape(f"{scope}. {describe_calibration(stored.model)}")
     return f"{tried}<p>{said} Scores on the test rows:</p>{_records(results)}"

@@ -24,7 +24,7 @@ from gpflow_sparse.recipes import calibration
 from gpflow_sparse.recipes.automatic import Auto
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
-from gpflow_sparse.recipes.choice import Attempt, Choice, choose, within
+from gpflow_sparse.recipes.choice import Attempt, Choice, choose, first_line, within
 from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
 from gpflow_sparse.recipes.rows import sized
@@ -127,7 +127,7 @@ def run(
             trained.append(train(Choice(baseline, ""), dataset, folder, resume=resume))
             record = _summary(config, dataset, trained) | chosen
         except Exception as error:  # of any kind: the model itself is already trained
-            reason = str(error).split("\n")[0] or type(error).__name__
+            reason = first_line(error)
             click.echo(
                 f"{baseline.full_title} failed, and the run continues without it: {reason}",
                 err=True,

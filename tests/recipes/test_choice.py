@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
 import gpflow_sparse as gs
@@ -12,9 +14,11 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes import choice
 from gpflow_sparse.recipes.baselines import score_baseline
 from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.evaluation import CachedModel, held_out_scores
+from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.rows import num_distinct
+from gpflow_sparse.recipes.starts import Hyperparameters
 from gpflow_sparse.recipes.task import Task, candidates
 
 
@@ -49,6 +53,17 @@ def test_classes_without_training_rows_have_a_probability(name):
     scores = score_baseline(name, (X, labels), (X, np.where(labels == 0, 2.0, 1.0)), 3)
     assert np.isfinite(scores["nlpd"])
     assert scores["error_rate"] >= np.mean(labels == 0)
+
+
+@pytest.mark.parametrize("name", ["linear", "trees"])
+def test_one_class_of_training_rows_is_predicted_by_its_frequency(name):
+    X, Y = rows(200)
+    labels = (Y > 0).astype(float)
+    found, constant = (
+        score_baseline(kind, (X, np.zeros_like(Y)), (X, labels), 2) for kind in (name, "constant")
+    )
+    assert found == constant
+    assert constant["error_rate"] == np.mean(labels)
 
 
 def table_of(num_rows, num_columns, num_classes=None):
@@ -175,6 +190,15 @@ def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypa
         np.testing.assert_array_equal(before.numpy(), after.numpy())
 
 
+def test_a_likelihood_that_a_method_always_has_may_be_named():
+    given = {"likelihood": "softmax", "options": {"likelihood": "softmax"}}
+    task = Task(table_of(1200, 2, 3), **given)
+    assert candidates(task)[0] == "dirichlet_gpnn"
+    assert task.recipe("dirichlet_gpnn").likelihood == "softmax"
+    with pytest.raises(ValueError, match="likelihood is for dirichlet_gpnn always softmax"):
+        Task(table_of(1200, 2, 3), options={"likelihood": "multiclass"}).recipe("dirichlet_gpnn")
+
+
 def test_classes_on_few_rows_have_one_method():
     names = [candidates(Task(table_of(rows, 2, 2))) for rows in (300, 1500, 2500)]
     many = ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp"]
@@ -185,3 +209,106 @@ def test_classes_on_few_rows_have_one_method():
     assert (found.recipe.name, found.start) == ("site_vgp", None)
     model = choice.train(task, found, seconds=20.0)
     assert type(model.likelihood) is gs.likelihoods.OneVersusRest
+
+
+FAILURES = {
+    "build": (ValueError("no kernel fits."), "no kernel fits"),
+    "settled": (tf.errors.InternalError(None, None, "out of memory\nNode: x"), "out of memory"),
+    "finish": (ZeroDivisionError(), "ZeroDivisionError"),
+    "score": (None, "its NLPD on held-out rows is nan"),
+}
+
+
+def fail(monkeypatch, kind, place):
+    """Let a method fail in one of its functions, or predict NaN."""
+
+    def raise_error(*_, **__):
+        raise FAILURES[place][0]
+
+    def scores(model, *rows):
+        found = held_out_scores(model, *rows)
+        return (np.nan, np.nan) if type(model._model) is gs.models.NearestNeighborGP else found
+
+    if place == "score":
+        monkeypatch.setattr(choice, "held_out_scores", scores)
+    else:
+        monkeypatch.setattr(kind, place, raise_error)
+
+
+def two_methods(monkeypatch, *names):
+    monkeypatch.setattr(choice, "candidates", lambda task: list(names))
+    data = Dataset("made", rows(120), rows(5), ("a", "b"), "y", None)
+    return Task(data, options={"num_subset": 0, "calibrate": False})
+
+
+@pytest.mark.parametrize("place", FAILURES)
+@pytest.mark.parametrize("names", [("gpnn", "exact"), ("exact", "gpnn")])
+def test_a_candidate_that_fails_is_left_out_and_named(monkeypatch, names, place):
+    task, lines, reason = two_methods(monkeypatch, *names), [], FAILURES[place][1]
+    fail(monkeypatch, GPnn, place)
+    found = choice.choose(task, report=lines.append)
+    assert found.recipe.name == "exact"
+    assert [attempt.method for attempt in found.attempts] == ["constant", "linear", "exact"]
+    assert f"gpnn is left out: {reason}." in lines
+    assert found.reason.endswith(f". gpnn was left out: {reason}.")
+
+
+def test_if_all_candidates_fail_the_reason_of_each_is_named(monkeypatch):
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    fail(monkeypatch, GPnn, "score")
+    fail(monkeypatch, Exact, "build")
+    message = r"every method failed .* gpnn \(its NLPD .* nan\); exact \(no kernel fits\)\.$"
+    with pytest.raises(ValueError, match=message):
+        choice.choose(task)
+
+
+def test_a_baseline_that_fails_is_left_out(monkeypatch):
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    monkeypatch.setattr(choice, "score_baseline", lambda *_, **__: {"nlpd": np.nan})
+    found = choice.choose(task)
+    assert {attempt.method for attempt in found.attempts} == {"gpnn", "exact"}
+    assert "the baseline linear was left out: its NLPD on held-out rows is nan." in found.reason
+
+
+def test_ctrl_c_is_no_failure_of_a_candidate(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    task = two_methods(monkeypatch, "exact", "gpnn")
+    monkeypatch.setattr(GPnn, "finish", interrupt)
+    found = choice.choose(task)
+    assert (found.recipe.name, found.interrupted) == ("exact", True)
+    monkeypatch.setattr(Exact, "finish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        choice.choose(task)
+
+
+def test_a_candidate_that_fails_in_the_second_round_is_left_out(monkeypatch):
+    def train(candidate, num_steps):
+        if num_steps == 200:
+            raise ValueError(f"{candidate.name} diverges.")
+
+    task = two_methods(monkeypatch, "svgp", "solvegp")
+    monkeypatch.setattr(choice.Candidate, "train", train)
+    monkeypatch.setattr(choice, "held_out_scores", lambda model, *_: (0.0, 0.0))
+    found = choice.choose(task)
+    (failed,) = {"svgp", "solvegp"} - {found.recipe.name}
+    assert found.reason.endswith(f". {failed} was left out: {failed} diverges.")
+    assert failed not in [attempt.method for attempt in found.attempts]
+    assert (type(found.start) is gs.models.SOLVEGP) == (found.recipe.name == "solvegp")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("no end.")])
+def test_a_first_score_remains_until_that_of_the_best_start(monkeypatch, error):
+    """After Ctrl-C in between it is the model; a method that fails at its end is left out."""
+
+    def stop(*_):
+        raise error
+
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    start = Hyperparameters(gpflow.kernels.Matern52(), 0.1)
+    monkeypatch.setattr(choice.InitialHyperparameters, "first", lambda *_: start)
+    monkeypatch.setattr(GPnn, "finish", stop)
+    found = choice.choose(task)
+    expected = ("gpnn", True) if isinstance(error, KeyboardInterrupt) else ("exact", False)
+    assert (found.recipe.name, found.interrupted) == expected

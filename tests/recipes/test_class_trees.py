@@ -82,6 +82,30 @@ def test_the_choice_tries_trees_of_classes_that_are_not_rare():
         gs.recipes.solvegp(*rare.train, num_classes=4, mean="trees", **QUICK)
 
 
+def test_trees_of_long_tables_are_not_fitted_to_rows_that_lack_a_class(monkeypatch):
+    data = classes(2)
+    monkeypatch.setattr(tree_mean, "_MAX_VALUES", 1)  # trees are fitted to 1,000 rows
+    data.train[1][choice.shuffled(2400, 0)[-20:]] = 2.0
+    expected = "mean must be zero where a class has fewer than 10 of the 1000 rows to which trees"
+    with pytest.raises(ValueError, match=expected):
+        tree_mean.fit_tree_mean(dataclasses.replace(data, num_classes=3), None, None)
+
+
+def test_classes_that_are_rare_only_without_held_out_rows_leave_trees_out(monkeypatch):
+    """Of ten rows of a class two are held out."""
+    data = classes(2, num_rows=1200)
+    order = choice.shuffled(1200, 0)
+    data.train[1][[*order[:2], *order[-8:]]] = 2.0
+    task = Task(dataclasses.replace(data, num_classes=3), options=QUICK)
+    names = [name for name in candidates(task) if name.startswith("solvegp")]
+    assert names == ["solvegp with trees", "solvegp", "solvegp with robust-max"]
+    monkeypatch.setattr(choice, "candidates", lambda task: names)
+    monkeypatch.setattr(choice.Candidate, "train", lambda *_: None)
+    found = choice.choose(task)
+    assert {attempt.method for attempt in found.attempts} == {"constant", "linear", *names[1:]}
+    assert "solvegp with trees was left out: mean must be zero where a class has" in found.reason
+
+
 @pytest.mark.nightly
 def test_the_choice_takes_trees_of_classes_with_thresholds_and_trains_on(monkeypatch):
     """The chosen model starts from trees of all rows, and from the scale of the trial."""

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import gpflow_sparse as gs
 from gpflow_sparse.recipes import arrays
-from gpflow_sparse.recipes.registry import RECIPES
+from gpflow_sparse.recipes.registry import RECIPES, recipe_of
 from tests.command_line import run as run
 
 
@@ -32,6 +33,9 @@ def test_an_option_that_the_method_does_not_read_is_refused(run, method, options
 
 def test_the_help_of_fit_is_that_of_a_method(run):
     lines = run("fit", "--help")[1].splitlines()
+    assert "such as gpnn with trees, are tried without this option" in " ".join(
+        " ".join(lines).split()
+    )
     assert sum(line.startswith("  -") for line in lines) <= 25
     for method, recipe in RECIPES.items():
         code, out, _ = run("fit", method, "--help")
@@ -43,6 +47,19 @@ def test_the_help_of_fit_is_that_of_a_method(run):
     code, _, err = run("fit", "swspg")
     assert code == 2
     assert "did you mean 'swsgp'?" in err
+
+
+@pytest.mark.parametrize("method", ["site_vgp", "dirichlet_gpnn"])
+def test_methods_that_compare_no_kernels_refuse_to_choose_one(run, method):
+    assert run("fit", method, "--kernel", "auto")[0] == 2
+    with pytest.raises(ValueError, match=r"^kernel must be one of matern12, .*; got 'auto'"):
+        recipe_of(method, kernel="auto")
+
+
+def test_help_on_a_method_for_classes_does_not_explain_intervals(run):
+    for method, expected in (("dirichlet_gpnn", False), ("svgp", True)):
+        assert ("--conformal" in run("fit", method, "--help")[1]) is expected
+        assert (":param conformal:" in getattr(gs.recipes, method).__doc__) is expected
 
 
 @pytest.mark.parametrize(

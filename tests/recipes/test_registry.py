@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import gpflow_sparse as gs
+from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.recipes import starts
 from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.methods.mixture import Mixture
+from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of, kind_of, recipe_of, stored_recipe
 
 PACKAGE = Path(gs.__file__).parent
@@ -61,9 +65,11 @@ def test_a_recipe_has_a_function_and_documented_options(name):
     kind, function = RECIPES[name], getattr(gs.recipes, name.replace("-", "_"))
     assert kind.name == name
     assert kind.title in function.__doc__
+    elsewhere = {"likelihood"} if kind.takes_conformal else {"likelihood", "conformal"}
     for field in dataclasses.fields(kind):
         assert field.metadata["help"].endswith(".")
-        assert field.name == "likelihood" or f":param {field.name}:" in function.__doc__
+        is_documented = f":param {field.name}:" in function.__doc__
+        assert is_documented or field.name in elsewhere
     made = recipe_of(name)
     assert made.num_elements(1000, 4, 1) < made.num_elements(100_000, 4, 1)
     assert not made.baseline_name or baseline_of(made).name == made.baseline_name
@@ -198,3 +204,24 @@ def test_a_function_returns_what_the_recipe_trains(rng):
     with pytest.raises(AttributeError, match=r"did you mean gpflow_sparse\.recipes.softki"):
         gs.recipes.softky  # noqa: B018
     assert isinstance(recipe, Recipe)
+
+
+def test_documented_defaults_are_those_of_the_methods():
+    documented = [
+        " ".join(kind.__doc__.split()) for kind in (SparseGPRegressor, SparseGPClassifier)
+    ]
+    kernels, likelihoods = (doc.partition("None for the ")[2] for doc in documented)
+    usual = {2: "bernoulli", 3: "softmax"}
+    for kind in RECIPES.values():
+        own = {C: kind().usual_likelihood(C) or name for C, name in usual.items()}
+        if not kind.for_classes and not kind.takes_images and own != usual:
+            assert f'"{kind.name}"' in likelihoods
+            assert all(f'"{name}"' in likelihoods for name in own.values())
+        default = getattr(kind(), "kernel", "matern52")
+        assert default == "matern52" or f'"{kind.name}"' in kernels
+    for C, name in usual.items():
+        assert type(make_likelihood(None, C, 0.1)) is type(make_likelihood(name, C, 0.1))
+        assert f'"{name}" for {"two classes" if C == 2 else "more"}' in likelihoods
+    assert '"mixture" averages nine' in kernels
+    assert len(starts.KERNELS) == 4
+    assert Mixture().num_components == 9

@@ -107,6 +107,23 @@ def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():
     assert (hybrid.num_inducing, hybrid.num_basis) == (9, 99)
 
 
+@pytest.mark.parametrize("method", ["solvegp", "odvgp", "solvegpr", "swsgp", "softki", "svgp"])
+def test_sizes_leave_room_for_held_out_rows(method):
+    """A choice or a calibration holds out up to a third of the rows, which may be the repeated."""
+    for num_rows in (9, 100, 600, 6300):
+        for num_distinct in {1, num_rows // 2, num_rows // 2 + 1, num_rows - 1, num_rows}:
+            sizes = recipe_of(method).shrunk_to(num_distinct, num_rows).sizes
+            assert sum(sizes) <= max(2, num_rows // 2 + 1)
+
+
+def test_few_repeated_rows_do_not_make_all_rows_points(rng):
+    X = rng.normal(size=(300, 2))
+    X[0] = X[-1]
+    assert sized(recipe_of("swsgp"), X, ()).sizes == (74,)
+    chosen = {"num_inducing": 20}
+    assert sized(recipe_of("solvegp", **chosen), X, chosen).sizes == (20, 74)
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [

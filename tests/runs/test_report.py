@@ -17,6 +17,7 @@ from PIL import Image
 import gpflow_sparse as gs
 from gpflow_sparse.data.columns import Column
 from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.runs import report, report_pictures
 from gpflow_sparse.runs.effects import Effect, Factor, partial_dependence, pit_of
@@ -154,6 +155,7 @@ def test_the_page_says_what_a_colleague_asks_in_this_order(tmp_path):
     assert "200 rows of new.csv." in page.text
     for name in ("rmse", "nlpd", "crps", "coverage"):
         assert f"{rows.scores[name]:.4g}" in page.cells
+    assert "From and to are the ends of the central 95 % interval." in page.text
     constant = rows.Y.std()
     assert f"error is {rows.scores['rmse']:.4g}, beside {constant:.4g} for the mean" in page.text
     assert "All entries refer to the rows scored" in page.text
@@ -180,6 +182,8 @@ def test_the_surprising_rows_are_the_planted_outliers(tmp_path):
 def test_classes_have_their_names(tmp_path):
     known, rows = classification()
     path = write_report(tmp_path, known, rows)
+    assert "interval" not in read(path).text
+    assert "the header not counted.\nThese are the rows with the least" in read(path).text
     first, *_ = table_below(path, "Most surprising rows")
     P, labels = rows.predictions["probabilities"], rows.Y[:, 0].astype(int)
     worst = P[np.arange(len(P)), labels].argmin()
@@ -235,6 +239,20 @@ def test_the_record_of_a_run_is_on_its_page(tmp_path):
     assert "training of SoftKI(9), seconds12.5" in text
     assert "whole run, seconds80" in text
     assert "gpflow 2.11.2; seed 3." in text
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "words"),
+    [
+        (0, "Trained on all training rows. Calibrated on the training rows, each left out"),
+        (9, "Trained on all training rows but 9. Calibrated on 9 held-out rows"),
+    ],
+)
+def test_the_page_says_how_many_rows_calibrated_the_probabilities(num_rows, words):
+    known, _ = classification()
+    known.model.calibration = Calibration(temperature=1.25, num_rows=num_rows)
+    known = stored(known.model, known.standardizer, 3, known.table, record=RECORD)
+    assert words in report._tried(known)
 
 
 def leaves(node):

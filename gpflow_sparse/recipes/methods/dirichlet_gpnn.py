@@ -28,10 +28,11 @@ class DirichletGPnn(Recipe):
     title = "GPnn for classes"
     idea = "classes as regression of their log odds, predicted from the nearest training rows"
     takes_weights = True
+    takes_conformal = False
     by_minibatches = False
     makes_kernel = True
 
-    kernel: str = options.kernel("matern32")
+    kernel: str = options.kernel("matern32", compared=False)
     ard: bool = options.ard()
     num_neighbors: int = option(64, "Nearest training rows from which a row is predicted.", least=1)
 
@@ -48,7 +49,7 @@ class DirichletGPnn(Recipe):
         return ""
 
     def unread(self) -> dict[str, str]:
-        return {"likelihood": "always softmax"}
+        return {} if self.likelihood == "softmax" else {"likelihood": "always softmax"}
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         from gpflow_sparse.recipes.starts import KERNELS
@@ -56,11 +57,10 @@ class DirichletGPnn(Recipe):
         X, _ = data
         count = getattr(likelihood, "num_classes", 2)
         if kernel is None:
-            profile = KERNELS.get(self.kernel, KERNELS["matern32"])
             distances = gs.initialization.median_lengthscales(X, seed=self.seed)
             ard = self.ard and len(distances) <= _MAX_COLUMNS
             scales = _FRACTION * (distances if ard else float(np.median(distances)))
-            kernel = profile(variance=_VARIANCE, lengthscales=scales)
+            kernel = KERNELS[self.kernel](variance=_VARIANCE, lengthscales=scales)
         rows = _ENTRIES // (count * (self.num_neighbors + 1) ** 2)
         given = {"num_neighbors": self.num_neighbors, **given}
         return gs.models.NearestNeighborClassifier(

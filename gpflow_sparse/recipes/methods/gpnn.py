@@ -120,7 +120,7 @@ class GPnn(Recipe):
             neighbors.num_neighbors = count
             gain += sign * float(model.leave_one_out_log_density()) / num_rows
         model.num_objective_rows = before
-        if gain < _MIN_GAIN:
+        if not gain >= _MIN_GAIN:  # also where it is NaN
             neighbors.num_neighbors = few
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

@@ -32,7 +32,7 @@ class SiteVGP(Recipe):
     is_best_on_few_rows = True
     makes_kernel = True
 
-    kernel: str = options.kernel("matern32")
+    kernel: str = options.kernel("matern32", compared=False)
     ard: bool = options.ard()
 
     @classmethod
@@ -61,7 +61,7 @@ class SiteVGP(Recipe):
                 f"method site_vgp takes at most {MAX_ROWS} rows, got {len(X)}; take solvegp."
             )
         if kernel is None:
-            profile = KERNELS.get(self.kernel, KERNELS["matern32"])
+            profile = KERNELS[self.kernel]
             kernel = table_kernel(profile, X.shape[1], ard=self.ard, for_classes=True)
         return gs.models.SiteVGP(data, kernel, likelihood, **given)
 

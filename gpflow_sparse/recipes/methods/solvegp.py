@@ -59,7 +59,8 @@ class SolveGP(Recipe):
 
         tried: dict[str, dict[str, Any]] = {}
         is_open = task.likelihood is None and not {"likelihood", "mean"} & set(task.options)
-        if task.has_labels and is_open and not has_rare_classes(task.dataset.train[1]):
+        labels, count = task.dataset.train[1], task.dataset.num_classes
+        if task.has_labels and is_open and not has_rare_classes(labels, count):
             tried[TREES] = {"mean": TREES}
         robust = {"robust-max": {"likelihood": "multiclass"}} if task.has_many_classes else {}
         return {**tried, "": {}, **robust}
