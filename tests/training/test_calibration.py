@@ -264,6 +264,9 @@ def test_a_saved_model_is_calibrated(name, tmp_path):
     found = loaded.calibration
     assert (found.function, found.noise, found.num_rows) == (FACTOR, 0.5, 60)
     np.testing.assert_array_equal(found.radius(0.9), [1.0])
+    gs.uncalibrate(loaded)
+    gs.save(loaded, tmp_path / "model")
+    assert gs.load(tmp_path / "model").calibration is None
 
 
 def assert_equal(found, wanted):
