@@ -285,6 +285,7 @@ def test_functions_drawn_deviate_from_the_mean_by_the_root_of_the_factor(member)
     posterior = model.posterior()
     nothing, one, four = (draws(posterior, factor) for factor in (1e-30, 1.0, 4.0))
     np.testing.assert_allclose(four - nothing, 2.0 * (one - nothing), atol=1e-6)
+    assert np.abs(one - nothing).max() > 0.01
 
 
 def draws(posterior, factor):
