@@ -14,7 +14,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse import training
-from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence import files, saving
 from gpflow_sparse.recipes.registry import recipe_of
 from gpflow_sparse.runs import outputs, plots, stored
 from gpflow_sparse.runs import training as runs
@@ -284,6 +284,26 @@ def test_ctrl_c_in_predict_says_that_nothing_was_written(run, here, monkeypatch)
         in err
     )
     assert not list(here.glob("*.tmp")) + list(here.glob(".saving*")) + list(here.glob("p.csv"))
+
+
+def test_a_run_keeps_its_model_although_a_part_of_it_would_come_back_changed(
+    run, here, monkeypatch
+):
+    real = saving._model_from_tree
+
+    def changed(*arguments):
+        model = real(*arguments)
+        model.kernel.lengthscales.assign(2.0 * model.kernel.lengthscales)
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "_model_from_tree", changed)
+        code, out, err = run(*FIT, *ALONE, "--output", "new")
+    assert code == 0, err
+    assert last_json(out)["results"][0]["rmse"] > 0.0
+    words = "model.kernel.lengthscales would come back changed; if a class of yours"
+    assert re.search(rf"^warning: new.model\.safetensors is written, but .*{words}", err, re.M)
+    assert type(gs.load("new/model.safetensors")) is gs.models.SOLVEGP
 
 
 def failing_baseline(monkeypatch, error):

@@ -27,6 +27,10 @@ class Calibration(tf.Module):
     """
 
     temperature, skewness, tail = 1.0, 0.0, 1.0  # older files have none
+    originals: list[np.ndarray] | None = None
+    """Of GPflow's own models: unconstrained values of the changed parameters before the change."""
+    rescaled: list[np.ndarray] | None = None
+    """The same after it; training may have changed the parameters again."""
 
     def __init__(
         self,
@@ -65,8 +69,6 @@ class Calibration(tf.Module):
         self.temperature = float(temperature)
         self.skewness, self.tail = float(skewness), float(tail)
         self.num_rows, self.scores = int(num_rows), scores
-        # of GPflow's own models: unconstrained values of the parameters that were changed
-        self.originals: list[np.ndarray] | None = None
 
     def __repr__(self) -> str:
         values = f"function={self.function:.4g}, noise={self.noise:.4g}"

@@ -27,6 +27,7 @@ ARRAY_TYPES = frozenset(
 )
 
 _FLOATS = ("nan", "inf", "-inf")
+_NO_DEFAULT = object()
 # Fields of the description of an object of each kind, and the types of the fields that are not
 # nodes.
 _ARRAY: dict[str, Any] = {"data": str}
@@ -349,14 +350,14 @@ class Decoder:
 
 def _is_default(kind: type, attribute: str, item: Any) -> bool:
     """
-    Whether a plain value equals that of the class, which it leaves in force: TensorFlow's modules
-    keep such an attribute or not, by the identity of the value, as of texts read from a file.
+    Whether a value is the default of its class, or a plain value that equals it, so that the
+    default stays in force: TensorFlow's modules do not store a value that is identical to the one
+    that they return already, so that an attribute that was changed and set back would not be
+    restored.
     """
-    default = getattr(kind, attribute, None)
-    return isinstance(item, str | bool | int | float) and (type(item), item) == (
-        type(default),
-        default,
-    )
+    default = getattr(kind, attribute, _NO_DEFAULT)
+    is_plain = isinstance(item, str | bool | int | float)
+    return item is default or (is_plain and (type(item), item) == (type(default), default))
 
 
 def _loc_scale_distribution(owner: Any, attribute: str, item: Any) -> type | None:

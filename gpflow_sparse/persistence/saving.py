@@ -13,6 +13,7 @@ import tensorflow as tf
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.codec import Decoder, Encoder
+from gpflow_sparse.persistence.differences import first_difference
 from gpflow_sparse.persistence.inspection import float_name, validate_loaded_model
 from gpflow_sparse.persistence.names import can_assemble
 
@@ -28,17 +29,35 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     :param model: any GPflow model.
     :param path: path of the file; missing folders are created.
     :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda, or
-        if the file cannot be written; then nothing is written.
+        that would not be the same in the loaded model; or if the file cannot be written. Then
+        nothing is written.
     """
-    save_as(None, model, path)
+    tree, encoder = _encoded(model)
+    if found := _loss(tree, encoder):
+        raise ValueError(f"model cannot be saved, because {found}.")
+    _write(path, tree, encoder, model, {})
 
 
-def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
+def save_of_run(kind: str, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     """
-    Save a model like :func:`save`, with a kind in the header.
+    Save a model like :func:`save`, with a kind in the header, and write the file before it is
+    compared with the model: a difference is warned of, since the model exists nowhere else, and
+    what the file holds of it can still be read.
 
     :param kind: what ``files.read_kind`` returns for the file.
     """
+    tree, encoder = _encoded(model)
+    _write(path, tree, encoder, model, {"kind": kind})
+    if found := _loss(tree, encoder):
+        warnings.warn(
+            f"{path} is written, but predictions from it may differ from the scores of this run, "
+            f"or fail, because {found}.",
+            stacklevel=2,
+        )
+
+
+def _encoded(model: gpflow.models.BayesianModel) -> tuple[str, Encoder]:
+    """The tree of a model as JSON text, and its encoder, which has the arrays."""
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
     jitter = gpflow.default_jitter()
@@ -48,8 +67,16 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
             f"file is {files.MAX_JITTER:g}; call gpflow.config.set_default_jitter."
         )
     encoder = Encoder()
-    tree = encoder.encode_model(model)
-    _require_reversible(tree, encoder)
+    return encoder.encode_model(model), encoder
+
+
+def _write(
+    path: str | os.PathLike,
+    tree: str,
+    encoder: Encoder,
+    model: gpflow.models.BayesianModel,
+    kind: dict[str, str],
+) -> None:
     versions = {
         "gpflow_sparse": __version__,
         "gpflow": gpflow.__version__,
@@ -59,12 +86,10 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
         "tree": tree,
         "versions": json.dumps(versions),
         "float": float_name(model),
-        "jitter": repr(jitter),
+        "jitter": repr(gpflow.default_jitter()),
     }
-    if kind is not None:
-        header["kind"] = kind
     try:
-        files.write(path, encoder.arrays, header)
+        files.write(path, encoder.arrays, header | kind)
     except OSError as error:
         raise ValueError(
             f"path must be a file that can be written, got {os.fspath(path)[:300]}: "
@@ -150,17 +175,17 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"its description holds a bare {name}")
 
 
-def _require_reversible(tree: str, encoder: Encoder) -> None:
-    """Decode and encode the tree again, to find what a file would lose before it is written."""
+def _loss(tree: str, encoder: Encoder) -> str:
+    """What a file would lose, found by decoding and encoding the tree again; empty for nothing."""
     again = Encoder()
     try:
-        same = again.encode_model(_model_from_tree(tree, encoder.arrays, encoder.classes)) == tree
+        second = again.encode_model(_model_from_tree(tree, encoder.arrays, encoder.classes))
     except Exception as error:
-        raise ValueError(
-            f"model cannot be saved, because it could not be loaded again: {error}."
-        ) from error
-    if not same or files.digest({}, again.arrays) != files.digest({}, encoder.arrays):
-        raise ValueError(
-            "model cannot be saved, because part of it would come back changed; look for classes "
-            f"that compute attributes when they are set, among {sorted(map(str, encoder.classes))}."
-        )
+        return f"it could not be loaded again: {str(error).rstrip('.')}"
+    if second == tree and files.digest({}, again.arrays) == files.digest({}, encoder.arrays):
+        return ""
+    place = first_difference((tree, encoder.arrays), (second, again.arrays))
+    return (
+        f"{place} would come back changed; if a class of yours computes that attribute when it is "
+        "set, keep the attributes that it is computed from in its place"
+    )

@@ -18,7 +18,7 @@ import tensorflow as tf
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.saving import load, save_as
+from gpflow_sparse.persistence.saving import load, save_of_run
 from gpflow_sparse.persistence.schema import require_type
 from gpflow_sparse.recipes import calibration
 from gpflow_sparse.recipes.automatic import Auto
@@ -171,7 +171,7 @@ def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> 
     click.echo(choice.reason, err=True)
     if not choice.interrupted:
         if choice.start is not None:
-            save_as(outputs.FIT, choice.start, start)
+            save_of_run(outputs.FIT, choice.start, start)
         plain = {"config": RunConfig(choice.recipe).to_record(), "reason": choice.reason}
         files.write_text(kept, json.dumps(plain | {"attempts": choice.attempts}))
     return choice
@@ -236,7 +236,7 @@ def train(
     model = attach_units(recipe.finish(model, choice.finish_seconds), dataset)
     calibration.calibrate(model, held_out, recipe)
     if keep:
-        save_as(outputs.FIT, model, folder / MODEL)
+        save_of_run(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
     phase(f"{recipe.full_title}: scoring {len(test[0])} test rows")
     scores = evaluate(recipe.predictor(model), scaler_of(dataset), *test, classes)

@@ -1,6 +1,8 @@
 """Calibration of predictive variances on held-out rows, by maximum likelihood."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import gpflow
@@ -72,12 +74,14 @@ def calibrate(
     every prediction, draw, and export of the model, cached posteriors made from now on included,
     and in no objective: further training does not see them, and leaves them as they are. In a deep
     model ``c_f`` multiplies the variance of the last layer given draws of the others. An earlier
-    calibration is replaced.
+    calibration is replaced; if this one fails or is interrupted, the earlier one stays.
 
     GPflow's GPR and SVGP have no such attribute for their predictions to read. They are
     reparametrized: kernel variance and noise variance are multiplied (GPR: by one common factor,
     which leaves the mean as it is), and the variational parameters of SVGP so that the mean stays,
-    up to rounding and GPflow's jitter. Their objectives change.
+    up to rounding and GPflow's jitter. Their objectives change. Training after it starts from the
+    changed parameters, and is kept by a second calibration, whose factors are then relative to the
+    variances that training has found.
 
     Cost: one prediction of all rows, of which N means and variances are kept.
 
@@ -116,28 +120,46 @@ def calibrate(
         raise ValueError(
             f"data must hold at least {MIN_ROWS} held-out rows to calibrate on, got {len(X)}."
         )
-    uncalibrate(model)
-    found, _ = _best(model, X, Y, weights)
-    if not isinstance(model, SparseGPModel):
-        found.originals = rescaling.rescale(model, found.function, found.noise)
-    model.calibration = found
-    if conformal:
-        moments = [model.predict_y(X[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
-        mean, var = (np.concatenate([np.asarray(m[k]) for m in moments]) for k in (0, 1))
-        found.scores = np.sort(np.abs(Y.numpy() - mean) / np.sqrt(var), axis=0)
+    with _put_back_on_failure(model):
+        uncalibrate(model)
+        found, _ = _best(model, X, Y, weights)
+        if not isinstance(model, SparseGPModel):
+            found.originals = rescaling.values(model)
+            rescaling.rescale(model, found.function, found.noise)
+            found.rescaled = rescaling.values(model)
+        model.calibration = found
+        if conformal:
+            moments = [model.predict_y(X[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
+            mean, var = (np.concatenate([np.asarray(m[k]) for m in moments]) for k in (0, 1))
+            found.scores = np.sort(np.abs(Y.numpy() - mean) / np.sqrt(var), axis=0)
     return found
+
+
+@contextlib.contextmanager
+def _put_back_on_failure(model: GPModel) -> Iterator[None]:
+    """Give a model back its earlier calibration if a new one fails or is interrupted."""
+    earlier = getattr(model, "calibration", None)
+    values = None if isinstance(model, SparseGPModel) else rescaling.values(model)
+    try:
+        yield
+    except BaseException:
+        if values is not None:
+            rescaling.restore(model, values)
+        model.calibration = earlier
+        raise
 
 
 def uncalibrate(model: GPModel) -> None:
     """
     Remove the calibration of a model, if there is one: predictions are again what they were, to the
-    last bit. Parameters of GPflow's own models get back their values from before :func:`calibrate`;
-    later training of them is lost.
+    last bit. Parameters of GPflow's own models get back their values from before :func:`calibrate`,
+    unless training has changed one of them since: then all stay as they are, because the objective
+    has no calibration, and training has moved the model away from it.
     """
     found = getattr(model, "calibration", None)
     if found is None:
         return
-    if found.originals is not None:
+    if found.rescaled is not None and rescaling.are_values(model, found.rescaled):
         rescaling.restore(model, found.originals)
     model.calibration = None
 

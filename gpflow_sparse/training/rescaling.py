@@ -17,7 +17,7 @@ _WITH_VARIANCE = (kernels.Stationary, kernels.Static, kernels.Linear, kernels.Ar
 _TOLERANCE = 1e-3
 
 
-def rescale(model: GPModel, function: float, noise: float) -> list[np.ndarray]:
+def rescale(model: GPModel, function: float, noise: float) -> None:
     """
     Multiply the predictive variance of f by one factor and the noise variance by another.
 
@@ -25,35 +25,38 @@ def rescale(model: GPModel, function: float, noise: float) -> list[np.ndarray]:
     divided by sqrt(c), or the q_sqrt that is not whitened multiplied by it. The mean of a GPR stays
     the same if its noise variance has the same factor.
 
-    :return: unconstrained values of the parameters that were changed, for :func:`restore`.
-    :raises ValueError: for a kernel or likelihood that cannot be scaled; the model then stays as it
-        was.
+    :raises ValueError: for a kernel or likelihood that cannot be scaled; some parameters may then
+        be changed: :func:`restore` them.
     """
     changed = _parameters(model)
-    originals = [p.unconstrained_variable.numpy() for p in changed]
     X = _some_inputs(model)
     before = model.kernel(X, full_cov=False)
-    try:
-        for parameter in _variances(model.kernel):
-            parameter.assign(function * parameter)
-        if isinstance(model, SVGP) and model.whiten:
-            model.q_mu.assign(model.q_mu / function**0.5)
-        elif isinstance(model, SVGP):
-            model.q_sqrt.assign(model.q_sqrt * function**0.5)
-        if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-            lowest = 1.01 * float(model.likelihood.variance_lower_bound or 0.0)
-            changed[-1].assign(tf.maximum(noise * changed[-1], lowest))
-    except Exception:
-        restore(model, originals)
-        raise
+    for parameter in _variances(model.kernel):
+        parameter.assign(function * parameter)
+    if isinstance(model, SVGP) and model.whiten:
+        model.q_mu.assign(model.q_mu / function**0.5)
+    elif isinstance(model, SVGP):
+        model.q_sqrt.assign(model.q_sqrt * function**0.5)
+    if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
+        lowest = 1.01 * float(model.likelihood.variance_lower_bound or 0.0)
+        changed[-1].assign(tf.maximum(noise * changed[-1], lowest))
     if not np.allclose(model.kernel(X, full_cov=False), function * before, rtol=_TOLERANCE):
-        restore(model, originals)
         raise _no_variance(model.kernel)
-    return originals
+
+
+def values(model: GPModel) -> list[np.ndarray]:
+    """Unconstrained values of the parameters that :func:`rescale` changes."""
+    return [parameter.unconstrained_variable.numpy() for parameter in _parameters(model)]
+
+
+def are_values(model: GPModel, expected: list[np.ndarray]) -> bool:
+    """Whether :func:`values` are these, to the last bit."""
+    found = values(model)
+    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
 
 
 def restore(model: GPModel, originals: list[np.ndarray]) -> None:
-    """Undo :func:`rescale`, to the last bit."""
+    """Set the parameters to earlier :func:`values`, to the last bit."""
     for parameter, value in zip(_parameters(model), originals, strict=True):
         parameter.unconstrained_variable.assign(value)
 

@@ -1,5 +1,6 @@
 """A loaded model is the saved one: same predictions, flags, priors, names, and what is shared."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -12,7 +13,11 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
+from gpflow_sparse.models import NearestNeighborGP
+from gpflow_sparse.models.nearest_neighbor import LocalVariance
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.codec import Encoder
+from gpflow_sparse.persistence.names import assembled_classes
 from tests.persistence import zoo
 
 every_model = pytest.mark.parametrize("name", zoo.BUILDERS)
@@ -166,6 +171,38 @@ def test_a_circle_of_modules_comes_back(tmp_path):
     model.kernel.owner = model
     loaded = round_trip(model, tmp_path)
     assert loaded.kernel.owner is loaded
+
+
+def test_an_attribute_set_back_to_the_default_of_its_class_is_left_to_the_class():
+    """TensorFlow's modules store such a value only if it is not identical to the default."""
+    stored = {}
+    for name, kind in assembled_classes().items():
+        part = kind.__new__(kind)
+        if isinstance(part, tf.Module):
+            tf.Module.__init__(part)
+        for attribute in dir(kind):
+            default = inspect.getattr_static(kind, attribute)
+            is_value = default is None or isinstance(default, str | bool | int | float | tuple)
+            if is_value and not (attribute.startswith("__") or hasattr(tf.Module, attribute)):
+                setattr(part, attribute, 0.5)
+                setattr(part, attribute, default)
+        encoder = Encoder()
+        encoder.encode(part, name)
+        stored[name] = list(encoder.objects[0]["attributes"])
+    assert {name: found for name, found in stored.items() if found} == {}
+
+
+def test_a_model_without_its_local_variance_is_the_model_before(tmp_path):
+    X = zoo.inputs()
+    model = NearestNeighborGP((X, np.sin(X[:, :1])), gpflow.kernels.Matern32(), num_neighbors=4)
+    gs.save(model, tmp_path / "before")
+    ones = tf.ones(len(X), tf.float64)
+    options = {"num_nearest": 2, "strength": 1.0, "level": 2.0, "gain": 0.1, "error": 0.01}
+    model.local_variance = LocalVariance(ones, ones, **options)
+    assert "level=2," in repr(round_trip(model, tmp_path).local_variance)
+    model.local_variance = None
+    assert round_trip(model, tmp_path).local_variance is None
+    assert files.read(tmp_path / "model.gp")[0] == files.read(tmp_path / "before")[0]
 
 
 @pytest.mark.parametrize("name", ["grief_original", "grief_rotated"])

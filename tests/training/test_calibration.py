@@ -11,6 +11,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.training import calibration, rescaling
 from tests.battery import MEMBERS, REGRESSIONS, inputs, perturb
 from tests.oracles import calibration as oracle
 
@@ -264,6 +265,9 @@ def test_a_saved_model_is_calibrated(name, tmp_path):
     found = loaded.calibration
     assert (found.function, found.noise, found.num_rows) == (FACTOR, 0.5, 60)
     np.testing.assert_array_equal(found.radius(0.9), [1.0])
+    gs.uncalibrate(loaded)
+    gs.save(loaded, tmp_path / "model")
+    assert gs.load(tmp_path / "model").calibration is None
 
 
 def assert_equal(found, wanted):
@@ -281,6 +285,7 @@ def test_functions_drawn_deviate_from_the_mean_by_the_root_of_the_factor(member)
     posterior = model.posterior()
     nothing, one, four = (draws(posterior, factor) for factor in (1e-30, 1.0, 4.0))
     np.testing.assert_allclose(four - nothing, 2.0 * (one - nothing), atol=1e-6)
+    assert np.abs(one - nothing).max() > 0.01
 
 
 def draws(posterior, factor):
@@ -358,6 +363,58 @@ def test_models_of_gpflow_are_reparametrized_and_restored(build, tmp_path):
     np.testing.assert_array_equal(loaded.predict_y(X)[1], model.predict_y(X)[1])
     gs.uncalibrate(loaded)
     np.testing.assert_array_equal(loaded.predict_f(X), before)
+
+
+@pytest.mark.parametrize("build", [STOCK["gpr"], STOCK["svgp"]], ids=["gpr", "svgp"])
+def test_training_between_two_calibrations_of_a_gpflow_model_is_kept(build):
+    model, data = build(), held_out()
+    gs.calibrate(model, data)
+    model.kernel.variance.assign(1.5 * model.kernel.variance)  # as training does
+    model.kernel.lengthscales.assign(0.7)
+    before = [m.numpy() for m in model.predict_f(XNEW)]
+    found = gs.calibrate(model, data)
+    mean, var = model.predict_f(XNEW)
+    np.testing.assert_allclose(mean, before[0], atol=2e-4)
+    np.testing.assert_allclose(var, found.function * before[1], rtol=1e-3)
+    gs.uncalibrate(model)
+    np.testing.assert_allclose(model.predict_f(XNEW), before, rtol=1e-12)
+    gs.calibrate(model, data)
+    model.likelihood.variance.assign(0.3)
+    before = [m.numpy() for m in model.predict_y(XNEW)]
+    gs.uncalibrate(model)
+    np.testing.assert_array_equal(model.predict_y(XNEW), before)
+    assert model.calibration is None
+
+
+CALIBRATED = {"gpr": STOCK["gpr"], "svgp": STOCK["svgp"], "ours": make}
+
+
+@pytest.mark.parametrize("build", CALIBRATED.values(), ids=list(CALIBRATED))
+def test_a_second_calibration_that_is_interrupted_leaves_the_first(build, monkeypatch):
+    """In the search for factors, after the parameters have changed, and in the scores."""
+    model, other = build(), held_out(seed=1)
+    first, before = gs.calibrate(model, held_out()), predictions_of_y(model)
+    places = [(calibration, "_best"), (rescaling, "rescale"), (type(model), "predict_y")]
+    for owner, name in places if build is not make else places[::2]:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted_after(getattr(owner, name)))
+            with pytest.raises(KeyboardInterrupt):
+                gs.calibrate(model, other, conformal=True)
+        assert model.calibration is first
+        np.testing.assert_array_equal(predictions_of_y(model), before)
+    assert gs.calibrate(model, other).function != first.function
+
+
+def interrupted_after(function):
+    def call(*arguments, **options):
+        function(*arguments, **options)
+        raise KeyboardInterrupt
+
+    return call
+
+
+def predictions_of_y(model):
+    return np.stack([part.numpy() for part in model.predict_y(XNEW)])
 
 
 def test_a_kernel_without_a_variance_is_refused():

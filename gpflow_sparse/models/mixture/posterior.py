@@ -250,6 +250,7 @@ class MixturePosterior(SparsePosterior):
             )
 
     def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
+        sampler = sampler._replace(scale=self._factor**0.5)  # within each draw of hyperparameters
         all_states = list(self._states(None))
         logs = [s.log_weights + w for s, w in zip(all_states, self._log_shares, strict=True)]
         counts = [len(log) for log in logs]
