@@ -26,6 +26,7 @@ from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
@@ -315,8 +316,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """Joint draws of standardized observations ``[S, N, P]``."""
         inputs = tf.convert_to_tensor(rows, gpflow.default_float())
         if self._posterior.draws_observations:
-            tf.random.set_seed(rng.randint(2**31 - 1))
-            return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
+            with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
+                return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
         F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
         found = self._posterior.calibration
