@@ -94,10 +94,10 @@ class SparseGPEstimator(BaseEstimator):
         if likelihood is None:
             likelihood = options.get("likelihood")
         standard = num_classes is None and is_standardized(likelihood)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         if transform == AUTO_TRANSFORM:
             tried = standard and self.method == AUTO and self.kernel is None
-            transform = resolve(transform, inputs, Y, seed) if tried else "none"
+            transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
         outputs = Y if standard else None
         standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
         rows = standardizer.transform(inputs, Y)
@@ -112,7 +112,6 @@ class SparseGPEstimator(BaseEstimator):
             table=TableFormat(self.encoder_.columns_, target),
             weights=weights,
         )
-        options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
         report = print if self.verbose else lambda line: None
         passed = time.perf_counter() - begin
