@@ -61,6 +61,7 @@ class Dataset:
     :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: as how many equal rows each training row counts [N], positive; None for 1.
+    :param test_weights: of the test rows, as ``weights``.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Dataset:
     held_out: Pair | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
+    test_weights: np.ndarray | None = None
 
     @property
     def num_train(self) -> int:
