@@ -182,15 +182,15 @@ def evaluate(
         model = stored.open_model(path)
         if report is not None:
             reports.require_reportable(report, model)
-        X, Y, empty = stored.read_pairs(model, data, target)
+        X, Y, empty, weights = stored.read_pairs(model, data, target)
         phase(f"scoring {len(Y)} rows")
-        classes = model.num_classes
+        options = {"chunk_size": chunk_size, "row_weights": weights}
         metrics, predictions = score(
-            model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
+            model.predictor, model.standardizer, X, Y, model.num_classes, **options
         )
         if report is not None:
             phase("writing the report")
-            scored = reports.Scored(X, Y, metrics, predictions, data, empty)
+            scored = reports.Scored(X, Y, metrics, predictions, data, empty, weights)
             page = reports.write_report(report, model, scored)
             click.echo(f"the report is {page}", err=True)
         result = {"title": model.title, **metrics}

@@ -194,7 +194,8 @@ class TreeLogits(gpflow.functions.MeanFunction):
     The scale s and the constants c are hyperparameters; the trees g are fixed. Log odds of trees
     that were fitted to the label of a row are too certain for training. An input that equals one of
     the ``rows`` therefore has the log odds given for it, which other trees predict; every other
-    input has those of all trees. Inputs are compared by a hash of 64 bits, in O(log n) time.
+    input has those of all trees. Inputs are compared as numbers of 32 bits, since a change of units
+    and back changes last bits of 64, by a hash, in O(log n) time.
     """
 
     def __init__(self, trees: BoostedTrees, rows: Any, logits: Any) -> None:
@@ -240,8 +241,8 @@ class TreeLogits(gpflow.functions.MeanFunction):
 
 
 def _row_keys(rows: tf.Tensor) -> tf.Tensor:
-    """A hash of each row ``[N, D]``: int64 ``[N]``, equal on every processor."""
-    values = tf.cast(rows, tf.float64)
+    """A hash of each row ``[N, D]`` in float32: int64 ``[N]``, equal on every processor."""
+    values = tf.cast(tf.cast(rows, tf.float32), tf.float64)
     values = tf.where(values == 0.0, tf.zeros_like(values), values)  # -0.0 becomes 0.0
     bits = tf.bitcast(values, tf.int64)
     bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(32, tf.int64)))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.command_line import last_json
 from tests.command_line import run as run
 
 FIT = ["fit", "--data", "my.csv", "--method", "gpnn", "--no-plot", "--no-baseline"]
@@ -61,6 +62,30 @@ def test_wrong_weights_are_named(run, table, tmp_path, options, message):
     code, _, err = run(*FIT, *options)
     assert code != 0
     assert message in err
+
+
+def test_scores_count_rows_by_their_weights(run, table, tmp_path):
+    """Of the test rows, in the record and again; and of a file, which has rows of weight 0."""
+    table = table.assign(times=table["times"] * np.where(table["a"] > 0.0, 4.0, 1.0))
+    table.to_csv(tmp_path / "my.csv", index=False)
+    code, out, err = run(*FIT, "--row-weights", "times", "--output", "run")
+    assert code == 0, err
+    used = table[table["times"] > 0.0].reset_index(drop=True)
+    test = used.iloc[np.sort(np.random.default_rng(0).permutation(len(used))[-6:])]
+    for options, rows in (([], test), (["--data", "my.csv"], table)):
+        rows[["a", "b"]].to_csv(tmp_path / "new.csv", index=False)
+        run("predict", "--model", "run", "--data", "new.csv", "--output", "p.csv")
+        errors = pd.read_csv(tmp_path / "p.csv")["mean"].to_numpy() - rows["y"].to_numpy()
+        expected = np.average(errors**2, weights=rows["times"]) ** 0.5
+        assert abs(expected / np.mean(errors**2) ** 0.5 - 1.0) > 0.02
+        _, scored, _ = run("evaluate", "--model", "run", *options)
+        np.testing.assert_allclose(last_json(scored)["rmse"], expected, rtol=1e-6)
+        if rows is test:
+            np.testing.assert_allclose(last_json(out)["results"][0]["rmse"], expected, rtol=1e-6)
+    table.assign(times=0.0).to_csv(tmp_path / "my.csv", index=False)
+    code, _, err = run("evaluate", "--model", "run", "--data", "my.csv")
+    assert code == 1
+    assert "row_weights 'times' must be above 0 in a row to score or more." in err
 
 
 @pytest.mark.nightly

@@ -268,3 +268,30 @@ def test_body_lines_leave_the_signature_and_the_docstring_out():
     source = 'def f(\n    a,\n):\n    """Two\n    lines."""\n' + "    a += 1\n" * 41
     assert long_bodies(source) == [("f", 41)]
     assert long_bodies(source.replace("    a += 1\n", "", 1)) == []
+
+
+# Without a seeded block, these take a seed from TensorFlow's global generator, as its documentation
+# and ours says; the first also draws for all others.
+DRAW_FROM_THE_GLOBAL_GENERATOR = {"random_draws", "pathwise"}
+# Deterministic training needs a global seed, or random operations would raise; it says so.
+SET_THE_GLOBAL_SEED = {"fit", "training"}
+STATEFUL = {"categorical", "gamma", "normal", "poisson", "shuffle", "truncated_normal", "uniform"}
+
+
+def global_draws(source):
+    """Names of calls ``tf.random.NAME`` and ``np.random.NAME`` with process-wide generators."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    names = [ast.unparse(call).rpartition("random.")[1:] for call in calls]
+    return {name for found, name in names if found} & (STATEFUL | {"set_seed", "seed"})
+
+
+def test_random_numbers_come_from_own_generators():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for name in global_draws(path.read_text()):
+            found.setdefault("seed" if name.endswith("seed") else "draw", set()).add(path.stem)
+    assert found == {"seed": SET_THE_GLOBAL_SEED, "draw": DRAW_FROM_THE_GLOBAL_GENERATOR}
+    assert global_draws("x = np.random.normal(size=3); tf.random.set_seed(1)") == {
+        "normal",
+        "set_seed",
+    }

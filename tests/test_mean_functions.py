@@ -231,6 +231,18 @@ def test_rows_that_are_known_have_the_log_odds_that_were_given(classifiers):
     assert len(function.trainable_variables) == 2
 
 
+def test_rows_that_are_known_are_found_after_a_round_trip_through_their_units(classifiers):
+    """Rows to score come back from standardized units, which changes last bits."""
+    trees, rng = BoostedTrees.from_scikit_learn(classifiers[0]), np.random.default_rng(0)
+    X = rng.normal(0.3, 1.7, size=(2000, 3))
+    scaler = gs.Standardizer.fit(X)
+    rows = scaler.transform_inputs(X)
+    again = scaler.transform_inputs(rows * scaler.x_scale.numpy() + scaler.x_mean.numpy())
+    assert np.any(again != rows, axis=1).sum() > 20
+    function = TreeLogits(trees, rows, rng.normal(size=(2000, trees.num_outputs)))
+    np.testing.assert_array_equal(function(again), function(rows))
+
+
 def test_rows_of_small_integers_have_different_keys():
     """Their floating point numbers differ in few bits."""
     grid = np.stack(np.meshgrid(*[np.arange(20.0)] * 3), axis=-1).reshape(-1, 3)

@@ -61,6 +61,7 @@ class Dataset:
     :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: weights of the training rows [N], positive; None for 1.
+    :param test_weights: weights of the test rows; None for 1.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Dataset:
     held_out: Pair | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
+    test_weights: np.ndarray | None = None
 
     @property
     def num_train(self) -> int:

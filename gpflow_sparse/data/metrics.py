@@ -48,8 +48,7 @@ def rmse(Y: np.ndarray, mean: np.ndarray, row_weights: np.ndarray | None = None)
     # in units of a power of 2, which is exact: squares of 1e-200 and of 1e200 are no numbers
     _, exponent = np.frexp(np.abs(errors).max())
     squares = np.ldexp(errors, -exponent) ** 2
-    mean_square = np.average(squares.reshape(len(Y), -1).mean(axis=1), weights=row_weights)
-    return float(np.ldexp(np.sqrt(mean_square), exponent))
+    return float(np.ldexp(np.sqrt(_average(squares, row_weights)), exponent))
 
 
 def nlpd(
@@ -68,47 +67,65 @@ def nlpd(
     return float(-np.average(each, weights=row_weights))
 
 
-def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
+def crps(
+    Y: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    row_weights: np.ndarray | None = None,
+) -> float:
     r"""Continuous ranked probability score of a Gaussian, in closed form.
 
     With :math:`z = (y - \mu) / \sigma` it is
     :math:`\sigma\,(z\,(2\Phi(z) - 1) + 2\phi(z) - 1 / \sqrt\pi)`.
 
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: the average over all entries, in the units of `Y`; smaller is better.
     """
+    return _average(crps_of_entries(Y, mean, variance), row_weights)
+
+
+def crps_of_entries(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The :func:`crps` of each entry, in the shape of `Y`."""
     Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
     std = np.sqrt(variance)
     z = (Y - mean) / std
     score = z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
-    return float(np.mean(std * score))
+    return np.asarray(std * score)
 
 
-def crps_of_points(Y: np.ndarray, points: np.ndarray) -> float:
+def crps_of_points(Y: np.ndarray, points: np.ndarray) -> np.ndarray:
     r"""Continuous ranked probability score of equally probable points, such as draws.
 
     With two independent points :math:`x, x'` it is
     :math:`\mathrm{E}|x - y| - \tfrac12 \mathrm{E}|x - x'|`.
 
     :param points: S points for each output [S,N,P].
-    :return: the average over all entries, in the units of `Y`; smaller is better.
+    :return: the score of each entry [N,P], in the units of `Y`; smaller is better.
     """
     points, count = np.sort(points, axis=0), len(points)
     weights = (2.0 * np.arange(count) - count + 1.0) / count**2
     spread = np.tensordot(weights, points, axes=1)  # [N, P]
-    return float(np.mean(np.abs(points - Y).mean(axis=0) - spread))
+    return np.asarray(np.abs(points - Y).mean(axis=0) - spread)
 
 
-def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float = 0.95) -> float:
+def coverage(
+    Y: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    level: float = 0.95,
+    row_weights: np.ndarray | None = None,
+) -> float:
     """Fraction of outputs inside the central Gaussian prediction interval.
 
     :param level: the probability of the interval, in (0, 1).
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: a fraction in [0, 1]; a calibrated model comes close to `level`.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level!r}; 95 % is 0.95")
     Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
     half_width = stats.norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
-    return float(np.mean(np.abs(Y - mean) <= half_width))
+    return _average(np.abs(Y - mean) <= half_width, row_weights)
 
 
 def coverage_curve(
@@ -161,26 +178,35 @@ def error_rate(
     return float(np.average(probabilities.argmax(axis=1) != labels, weights=row_weights))
 
 
-def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:
+def brier(
+    labels: np.ndarray, probabilities: np.ndarray, row_weights: np.ndarray | None = None
+) -> float:
     """Multi-class Brier score: squared error of the probabilities, summed over classes.
 
     For two classes this is twice the score of one class alone.
 
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: the average over points, in [0, 2]; smaller is better.
     """
     labels, probabilities = _classes(labels, probabilities)
     one_hot = np.eye(probabilities.shape[1])[labels]
-    return float(np.mean(np.sum((probabilities - one_hot) ** 2, axis=1)))
+    return _average(np.sum((probabilities - one_hot) ** 2, axis=1), row_weights)
 
 
-def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> float:
+def ece(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    num_bins: int = 15,
+    row_weights: np.ndarray | None = None,
+) -> float:
     """Expected calibration error of the top class.
 
     :param num_bins: the number of equal-width bins (lower, upper] of the top probability.
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: the average over bins, weighted by their points, of the distance between accuracy and
         mean top probability, in [0, 1].
     """
-    bins = reliability(labels, probabilities, num_bins)
+    bins = reliability(labels, probabilities, num_bins, row_weights)
     filled = bins.num_points > 0
     gap = np.abs(bins.accuracy[filled] - bins.confidence[filled])
     return float(np.average(gap, weights=bins.num_points[filled]))
@@ -214,17 +240,23 @@ class Reliability(NamedTuple):
     """Accuracy of the top class by its predicted probability; see :func:`reliability`."""
 
     num_points: np.ndarray
-    """Points per bin [B], integers."""
+    """Points per bin [B], integers; or sums of their weights."""
     confidence: np.ndarray
     """Mean top probability per bin [B]; NaN in a bin without points."""
     accuracy: np.ndarray
     """Fraction of rows per bin [B] whose top class is their label; NaN for empty bins."""
 
 
-def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> Reliability:
+def reliability(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    num_bins: int = 15,
+    row_weights: np.ndarray | None = None,
+) -> Reliability:
     """Accuracy against confidence, in equal-width bins (lower, upper] of the top probability.
 
     :param num_bins: the number of bins B.
+    :param row_weights: as how many equal points each counts [N]; None for 1.
     :return: counts, mean confidences and accuracies; in a calibrated model the last two agree.
     """
     if num_bins < 1 or int(num_bins) != num_bins:
@@ -234,10 +266,16 @@ def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 1
     correct = probabilities.argmax(axis=1) == labels
     inner_edges = np.linspace(0, 1, int(num_bins) + 1)[1:-1]
     bins = np.digitize(confidence, inner_edges, right=True)
-    count = np.bincount(bins, minlength=int(num_bins))
+    count = np.bincount(bins, row_weights, minlength=int(num_bins))
     points = np.where(count > 0, count, np.nan)
-    sums = [np.bincount(bins, weights=w, minlength=int(num_bins)) for w in (confidence, correct)]
+    weights = 1.0 if row_weights is None else row_weights
+    sums = [np.bincount(bins, weights * v, int(num_bins)) for v in (confidence, correct)]
     return Reliability(count, sums[0] / points, sums[1] / points)
+
+
+def _average(values: np.ndarray, row_weights: np.ndarray | None) -> float:
+    """The mean of all entries [N,P] or [N], of rows with these weights [N] or with equal ones."""
+    return float(np.average(values.reshape(len(values), -1).mean(axis=1), weights=row_weights))
 
 
 def _checked(**arrays: np.ndarray) -> list[np.ndarray]:

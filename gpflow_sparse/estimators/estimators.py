@@ -28,6 +28,7 @@ from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
@@ -95,10 +96,10 @@ class SparseGPEstimator(BaseEstimator):
         if likelihood is None:
             likelihood = options.get("likelihood")
         standard = num_classes is None and is_standardized(likelihood)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         if transform == AUTO_TRANSFORM:
             tried = standard and self.method == AUTO and self.kernel is None
-            transform = resolve(transform, inputs, Y, seed) if tried else "none"
+            transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
         outputs = Y if standard else None
         standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
         rows = standardizer.transform(inputs, Y)
@@ -113,7 +114,6 @@ class SparseGPEstimator(BaseEstimator):
             table=TableFormat(self.encoder_.columns_, target),
             weights=weights,
         )
-        options = {"seed": seed} | options
         task = Task(dataset, self.kernel, likelihood, options)
         report = print if self.verbose else lambda line: None
         passed = time.perf_counter() - begin
@@ -326,8 +326,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """Joint draws of standardized observations ``[S, N, P]``."""
         inputs = tf.convert_to_tensor(rows, gpflow.default_float())
         if self._posterior.draws_observations:
-            tf.random.set_seed(rng.randint(2**31 - 1))
-            return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
+            with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
+                return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
         F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
         found = self._posterior.calibration

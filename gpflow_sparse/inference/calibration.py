@@ -139,6 +139,17 @@ class Calibration(tf.Module):
             )
         return np.asarray(self.scores[place - 1])
 
+    def conformal_levels(self, distances: np.ndarray) -> np.ndarray:
+        """
+        The coverages ``[n, P]`` above which intervals of :meth:`radius` hold observations.
+
+        :param distances: of these from their means, in standard deviations ``[n, P]``.
+        """
+        assert self.scores is not None
+        pairs = zip(self.scores.T, distances.T, strict=True)
+        places = [np.searchsorted(scores, distance) for scores, distance in pairs]
+        return np.stack(places, axis=1) / (len(self.scores) + 1.0)
+
 
 def has_classes(likelihood: Likelihood) -> bool:
     """Whether observations are labels, of which a likelihood predicts the probabilities."""

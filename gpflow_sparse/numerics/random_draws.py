@@ -107,6 +107,11 @@ def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
     return 2.0 * tf.cast(bits, dtype) - 1.0
 
 
+def categorical(log_weights: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
+    """Independent indices ``[count]`` with probabilities proportional to the weights ``[K]``."""
+    return tf.random.stateless_categorical(log_weights[None], count, next_seed())[0]
+
+
 def different(size: int, count: int | tf.Tensor) -> tf.Tensor:
     """
     Different integers from 0 to ``size - 1``, int32 ``[count]``, all subsets equally likely.

@@ -45,7 +45,7 @@ def score_baseline(
             "nlpd": float(
                 -np.average(np.log(P[np.arange(len(labels)), labels]), weights=weights[1])
             ),
-            "brier": float(metrics.brier(new[1], P)),
+            "brier": float(metrics.brier(new[1], P, weights[1])),
         }
     moments = baseline_moments(name, rows, new[0], seed, weights[0])
     return score_moments(new[1], *moments, weights[1])
@@ -54,12 +54,12 @@ def score_baseline(
 def score_moments(
     Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, weights: Weights = None
 ) -> dict[str, float]:
-    """RMSE and NLPD, of which rows may have weights, CRPS and coverage of Gaussian predictions."""
+    """RMSE, NLPD, CRPS and coverage of Gaussian predictions for rows that may have weights."""
     return {
         "rmse": float(metrics.rmse(Y, mean, weights)),
         "nlpd": float(metrics.nlpd(Y, mean, variance, weights)),
-        "crps": float(metrics.crps(Y, mean, variance)),
-        "coverage": float(metrics.coverage(Y, mean, variance)),
+        "crps": float(metrics.crps(Y, mean, variance, weights)),
+        "coverage": float(metrics.coverage(Y, mean, variance, row_weights=weights)),
     }
 
 

@@ -45,10 +45,14 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | Non
     if dataset.shards is not None:
         held = dataset.held_out
         return dataset, None if held is None else dataclasses.replace(dataset, train=held)
-    num_rows = len(dataset.train[0])
-    order = shuffled(num_rows, recipe.seed)
-    count = min(max(int(_FRACTION * num_rows), LEAST_ROWS), _MAX_ROWS)
+    order = shuffled(len(dataset.train[0]), recipe.seed)
+    count = num_held_out(len(order))
     return dataset.take(np.sort(order[count:])), dataset.take(order[:count])
+
+
+def num_held_out(num_rows: int) -> int:
+    """How many of the shuffled training rows, the first, are held out where a model calibrates."""
+    return min(max(int(_FRACTION * num_rows), LEAST_ROWS), _MAX_ROWS)
 
 
 def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:

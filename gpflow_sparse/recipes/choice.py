@@ -95,8 +95,9 @@ def choose(
     by the mean log density of the held-out rows is trained further (successive halving). A winner
     that was better after the first round than after the second is trained anew, and only for as
     many steps, if there is time for them; so is a method that holds out rows itself. Where the
-    model will be calibrated, log densities are calibrated too. A candidate that fails, or whose log
-    density is NaN, is left out; the reason of the choice names it.
+    model will be calibrated, the rows for that are left out of all this, and log densities of the
+    held-out rows are calibrated by cross-validation. A candidate that fails, or whose log density
+    is NaN, is left out; the reason of the choice names it.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.
@@ -266,13 +267,14 @@ class _Race:
         self._built: dict[str, Candidate] = {}
         self.failures: dict[str, str] = {}
         """Why candidates and baselines were left out."""
-        seed = int(task.options.get("seed", 0))
-        num_rows = task.num_rows
+        # rows that choose the best of several models would flatter it in its calibration too
+        rows, _ = split_rows(recipe_of(AUTO, **task.options), task.dataset)
+        num_rows, seed = len(rows.train[0]), int(task.options.get("seed", 0))
         order = shuffled(num_rows, seed)
         least = min(_MIN_HELD_OUT, num_rows // 4)
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * num_rows)))
-        self.held_out = task.dataset.take(order[:count])
-        self.rest = task.on(task.dataset.take(order[count:]))
+        self.held_out = rows.take(order[:count])
+        self.rest = task.on(rows.take(order[count:]))
         self._starts = InitialHyperparameters(
             self.rest.dataset, task.likelihood, task.kernel, until=self._starts_until
         )

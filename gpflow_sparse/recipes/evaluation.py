@@ -140,6 +140,7 @@ def evaluate(
     Y: np.ndarray,
     num_classes: int | None = None,
     chunk_size: int = 4096,
+    row_weights: np.ndarray | None = None,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """
     Metrics and predictions in original units.
@@ -149,40 +150,47 @@ def evaluate(
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
     :param chunk_size: rows per call of the model; bounds the memory.
-    :return: metrics by name (regression: rmse, nlpd, crps, coverage of the central 95 %, and rmse
-        and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
-        predictions that they score (mean, variance and probability integral transform, or
-        probabilities). CRPS and the transform are in closed form for Gaussian noise, and otherwise
-        from 2,000 draws of every observation; likelihoods without draws are replaced by a Gaussian
-        with mean and variance of the observation.
+    :param row_weights: as how many equal rows each row counts in the metrics ``[N]``; None for 1.
+    :return: metrics by name (regression: rmse, nlpd, crps, coverage of the 95 % intervals that
+        :func:`predict_interval` gives, and rmse and nlpd of standardized outputs; classification:
+        error_rate, nlpd, brier, ece), and the predictions that they score: probabilities; or mean,
+        variance, probability integral transform (pit) and the probability of the smallest central
+        interval that holds the observation (central). CRPS, pit and central are in closed form for
+        Gaussian noise, and otherwise from 2,000 draws of every observation; likelihoods without
+        draws are replaced by a Gaussian with mean and variance of the observation.
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
-    nlpd = float(-np.mean(standardizer.predict_log_density(cached, X, Y, chunk_size)))
+    density = standardizer.predict_log_density(cached, X, Y, chunk_size)
+    nlpd = -float(np.average(density, weights=row_weights))
     if num_classes is not None:
         P = class_probabilities(standardizer.predict_y(cached, X, chunk_size)[0], num_classes)
         scores = {
-            "error_rate": metrics.error_rate(Y, P),
+            "error_rate": metrics.error_rate(Y, P, row_weights),
             "nlpd": nlpd,
-            "brier": metrics.brier(Y, P),
-            "ece": metrics.ece(Y, P),
+            "brier": metrics.brier(Y, P, row_weights),
+            "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
         return scores, {"probabilities": P}
     moments = moments_in_chunks(cached, "predict_y", standardizer.transform_inputs(X), chunk_size)
     mean, variance = standardizer.inverse_mean_variance(*moments)
-    crps, pit = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
-    inside, radius = np.abs(pit - 0.5) <= 0.475, _conformal_radius(cached, 0.95)
-    if radius is not None:
+    crps, pit, central = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
+    if _conformal_radius(cached, 0.95) is not None:
         errors = standardizer.transform_outputs(Y) - moments[0]
-        inside = np.abs(errors) <= radius * np.sqrt(moments[1])
+        central = cached.calibration.conformal_levels(np.abs(errors) / np.sqrt(moments[1]))
+
+    def average(values: np.ndarray) -> float:
+        return float(np.average(values.reshape(len(Y), -1).mean(axis=1), weights=row_weights))
+
+    standardized = map(standardizer.transform_outputs, (Y, mean))
     scores = {
-        "rmse": metrics.rmse(Y, mean),
+        "rmse": metrics.rmse(Y, mean, row_weights),
         "nlpd": nlpd,
-        "crps": crps,
-        "coverage": float(np.mean(inside)),
-        "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
-        "nlpd_standardized": nlpd + float(np.mean(standardizer.log_jacobian(Y))),
+        "crps": average(crps),
+        "coverage": average(central < 0.95),
+        "rmse_standardized": metrics.rmse(*standardized, row_weights),
+        "nlpd_standardized": nlpd + average(standardizer.log_jacobian(Y)),
     }
-    return scores, {"mean": mean, "variance": variance, "pit": pit}
+    return scores, {"mean": mean, "variance": variance, "pit": pit, "central": central}
 
 
 def _calibration(
@@ -191,47 +199,50 @@ def _calibration(
     pairs: tuple[np.ndarray, np.ndarray],
     moments: tuple[np.ndarray, np.ndarray],
     chunk_size: int,
-) -> tuple[float, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
-    CRPS in original units, and the probability integral transform of observations [N, P].
+    CRPS in original units, the probability integral transform, and the probability of the smallest
+    central interval that holds the observation, of all observations [N, P].
 
     :param moments: mean and variance of standardized observations.
     """
     X, Y = pairs
     rows = standardizer.transform_inputs(X)
     if getattr(model, "has_quantiles", False):
-        return _by_quantiles(model, standardizer, (rows, Y))
+        crps, pit = _by_quantiles(model, standardizer, (rows, Y))
+        return crps, pit, 2.0 * np.abs(pit - 0.5)
     by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
     if by_formula:
         pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
+        central = 2.0 * np.abs(pit - 0.5)
         if standardizer.y_transform == "none":
             original = standardizer.inverse_mean_variance(*moments)
-            return float(metrics.crps(Y, *original)), pit
+            return metrics.crps_of_entries(Y, *original), pit, central
         levels = stats.norm.ppf((np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS)
         draw = functools.partial(_quantile_points, levels)
     else:
         moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
-        pit = np.empty(Y.shape)
+        pit, central = np.empty(Y.shape), np.empty(Y.shape)
         draw = functools.partial(sample_marginals, model.likelihood)
-    scores, weights = [], []
+    scores = []
     for part in blocks(len(Y)):
         Z = tf.constant(draw(moments[0][part], moments[1][part]))
         points = standardizer.to_original_units(Z).numpy()  # [S, N, P]
         if not by_formula:
-            # half of the ties, which counts have, are below
-            below = [np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)]
-            pit[part] = 0.5 * (below[0] + below[1])
+            # half of the ties, which counts have, are below; intervals hold all or none of them
+            below, up_to = np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)
+            pit[part] = 0.5 * (below + up_to)
+            central[part] = np.round(2.0 * np.maximum(below - 0.5, 0.5 - up_to), 9)
         scores.append(metrics.crps_of_points(Y[part], points))
-        weights.append(len(Y[part]))
-    return float(np.average(scores, weights=weights)), pit
+    return np.concatenate(scores), pit, central
 
 
 def _by_quantiles(
     model: Any,
     standardizer: Standardizer,
     pairs: tuple[np.ndarray, np.ndarray],
-) -> tuple[float, np.ndarray]:
-    """:func:`_calibration` for a predictor of quantiles; the CRPS from 100 of them."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """CRPS and transform as :func:`_calibration`, the CRPS from 100 quantiles of a predictor."""
     rows, Y = pairs
     pit = np.empty(Y.shape)
     outputs, scores = standardizer.transform_outputs(Y), []
@@ -243,8 +254,8 @@ def _by_quantiles(
         points = standardizer.to_original_units(
             tf.cast(model.predict_quantiles(X, levels), "float64")
         )
-        scores.append(metrics.crps_of_points(Y[part], points.numpy()) * len(Y[part]))
-    return float(np.sum(scores) / len(Y)), pit
+        scores.append(metrics.crps_of_points(Y[part], points.numpy()))
+    return np.concatenate(scores), pit
 
 
 def _is_gaussian(model: Any) -> bool:

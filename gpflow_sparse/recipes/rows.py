@@ -44,10 +44,7 @@ def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
 
 
 def shuffled(num_rows: int, seed: int) -> np.ndarray:
-    """
-    Training rows in the order in which they are held out. The choice of a method holds out the
-    first rows, the calibration the first of these, on which no candidate was trained.
-    """
+    """Rows in random order, of which the first are held out."""
     return np.random.default_rng(seed).permutation(num_rows)
 
 

@@ -59,6 +59,8 @@ class Scored(NamedTuple):
     """The file of the rows; None for the test rows of a run."""
     empty: np.ndarray | None = None
     """Which entries of ``X`` the file does not have, see :meth:`TableFormat.empty`."""
+    weights: np.ndarray | None = None
+    """As how many equal rows each counts in the scores ``[N]``; None for 1."""
 
     @property
     def shown(self) -> np.ndarray:
@@ -119,12 +121,13 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
     try:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
-        scored = Scored(*pair, trained.metrics, trained.predictions, empty=dataset.test_empty)
+        found = trained.metrics, trained.predictions
+        scored = Scored(*pair, *found, None, dataset.test_empty, dataset.test_weights)
         few = dataset.num_train <= _MAX_DIAGNOSED or dataset.shards is not None
         many = ValueError("evaluate --report diagnoses so many rows.")
         data = _in_memory(dataset) if few else many
-        found = _diagnose(stored, scored, data)
-        files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
+        diagnosed = _diagnose(stored, scored, data)
+        files.write_text(folder / PAGE, _page(stored, scored, dataset, diagnosed, outputs.FIT))
         click.echo(f"the report is {folder / PAGE}", err=True)
     except ValueError as error:  # the run itself is complete
         click.echo(f"no report is written: {error}", err=True)
@@ -199,10 +202,12 @@ def _page(
 
 def _summary(scored: Scored) -> str:
     """The main scores in a sentence, beside the scores of a constant."""
-    Y, kind = scored.Y, "regression"
-    constant = metrics.rmse(Y, np.broadcast_to(Y.mean(axis=0), Y.shape))
+    Y, weights, kind = scored.Y, scored.weights, "regression"
+    mean = np.average(Y, axis=0, weights=weights)
+    constant = metrics.rmse(Y, np.broadcast_to(mean, Y.shape), weights)
     if "probabilities" in scored.predictions:
-        kind, constant = "classification", 1.0 - np.bincount(Y[:, 0].astype(int)).max() / len(Y)
+        counts = np.bincount(Y[:, 0].astype(int), weights)
+        kind, constant = "classification", 1.0 - counts.max() / counts.sum()
     return str(_TEXTS["summary"][kind].format(constant=constant, **scored.scores))
 
 
@@ -288,8 +293,9 @@ def _calibration(
     # without draws from a likelihood that is not Gaussian, its intervals are not known
     if "pit" in predictions or found["calibration"] is not None:
         pit = pit_of(Y, predictions)
+        central = predictions.get("central", 2.0 * np.abs(pit - 0.5))
         figures[captions["pit"]] = pictures.pit_histogram(pit)
-        figures[captions["coverage"]] = pictures.coverage(pit)
+        figures[captions["coverage"]] = pictures.coverage(central)
     return figures
 
 

@@ -52,10 +52,13 @@ def pit_histogram(pit: np.ndarray) -> Any:
     return figure
 
 
-def coverage(pit: np.ndarray) -> Any:
-    """Fraction of the outputs inside central intervals of several levels."""
-    distance = np.abs(pit.reshape(-1) - 0.5)
-    observed = np.array([np.mean(distance <= level / 2) for level in LEVELS])
+def coverage(central: np.ndarray) -> Any:
+    """
+    Fraction of the outputs inside central intervals of several levels.
+
+    :param central: the probability of the smallest central interval that holds each output.
+    """
+    observed = np.array([np.mean(central < level) for level in LEVELS])
     return _diagonal(LEVELS, observed, "nominal coverage", "observed coverage")
 
 

@@ -103,7 +103,7 @@ def _split_file(
         X[train] = encoder.transform_training(*given)
         table = TableFormat(encoder.columns_, target.column)
     Y, numbers = target.values[:, None], inputs.index.to_numpy()
-    dataset = Dataset(
+    return Dataset(
         name=Path(config.data).stem,
         train=(X[train], Y[train]),
         test=(X[test], Y[test]),
@@ -117,8 +117,8 @@ def _split_file(
         weights=None
         if weights is None
         else mean_at_most_one(weights.loc[numbers[train]].to_numpy()),
-    )
-    return dataset, (numbers[train], numbers[test])
+        test_weights=None if weights is None else weights.loc[numbers[test]].to_numpy(),
+    ), (numbers[train], numbers[test])
 
 
 def _split_weights(
@@ -132,6 +132,19 @@ def _split_weights(
     if name is None:
         return frame, None, ()
     name = column_named(name, list(frame.columns), "the table", "row_weights")
+    values = read_weights(frame, name)
+    used = values > 0.0
+    advice = advice_on_mean(values[used].to_numpy()) if used.any() else ""
+    notes = (f"row_weights {name!r} has {advice}",) if advice else ()
+    return frame[used].drop(columns=name), values[used], notes
+
+
+def read_weights(frame: pd.DataFrame, name: str) -> pd.Series:
+    """
+    The weights of rows in a column.
+
+    :raises ValueError: for weights that are no finite numbers of at least 0.
+    """
     values = pd.Series(numbers_of(frame[name]), frame.index)
     bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
     if len(bad):
@@ -140,10 +153,7 @@ def _split_weights(
             f"{len(bad)} cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row "
             f"{bad[0] + 1} (the header not counted)."
         )
-    used = values > 0.0
-    advice = advice_on_mean(values[used].to_numpy()) if used.any() else ""
-    notes = (f"row_weights {name!r} has {advice}",) if advice else ()
-    return frame[used].drop(columns=name), values[used], notes
+    return values
 
 
 def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:

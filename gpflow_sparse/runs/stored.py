@@ -26,7 +26,13 @@ from gpflow_sparse.recipes.evaluation import (
 )
 from gpflow_sparse.recipes.observations import BLOCK
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
-from gpflow_sparse.runs.rows import checksum, load_data, original_units, require_range
+from gpflow_sparse.runs.rows import (
+    checksum,
+    load_data,
+    original_units,
+    read_weights,
+    require_range,
+)
 
 
 @dataclass(frozen=True)
@@ -132,18 +138,19 @@ def load_run_data(stored: StoredModel) -> Dataset:
 
 def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
     """
     Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
     :param target: column to predict; None for the target of training.
-    :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`; None for
-        a model that was not trained on a table.
+    :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`, or None
+        for a model that was not trained on a table; and the weights of the rows, or None for 1.
     :raises ValueError: if a column is missing, or the test rows of the run are not known.
     """
     if data is None:
         dataset = load_run_data(stored)
-        return *original_units(dataset, dataset.test), dataset.test_empty
+        rows = original_units(dataset, dataset.test)
+        return *rows, dataset.test_empty, dataset.test_weights
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
         raise ValueError(f"target is missing: which column of {data} should be compared?")
@@ -152,7 +159,25 @@ def read_pairs(
         raise ValueError(f"{data} has no array y to compare with.")
     _require_range(stored, data, X, Y)
     empty = None if stored.table is None or frame is None else stored.table.empty(frame)
-    return X, Y, empty
+    return X, Y, empty, None if frame is None else _weights_in(stored, frame)
+
+
+def _weights_in(stored: StoredModel, frame: pd.DataFrame) -> np.ndarray | None:
+    """
+    The weights of rows of a table that has the column of weights of the run; None for others.
+
+    :raises ValueError: for wrong weights, or if none is above 0.
+    """
+    if stored.config is None or stored.config.row_weights is None:
+        return None
+    try:
+        name = column_named(stored.config.row_weights, list(frame.columns), "", "row_weights")
+    except ValueError:
+        return None
+    weights = read_weights(frame, name).to_numpy()
+    if not weights.any():
+        raise ValueError(f"row_weights {name!r} must be above 0 in a row to score or more.")
+    return weights
 
 
 def read_table_of(

@@ -237,9 +237,10 @@ def train(
     calibration.calibrate(model, held_out, recipe)
     if keep:
         save_of_run(outputs.FIT, model, folder / MODEL)
-    test, classes = original_units(dataset, dataset.test), dataset.num_classes
+    test = original_units(dataset, dataset.test)
     phase(f"{recipe.full_title}: scoring {len(test[0])} test rows")
-    scores = evaluate(recipe.predictor(model), scaler_of(dataset), *test, classes)
+    options = {"num_classes": dataset.num_classes, "row_weights": dataset.test_weights}
+    scores = evaluate(recipe.predictor(model), scaler_of(dataset), *test, **options)
     return Trained(recipe.full_title, model, *scores, elbo, seconds, interruption)
 
 

@@ -90,8 +90,9 @@ def calibrate(
         at least 100, better 400, see :doc:`/calibration`.
     :param conformal: also keep the distances of these rows from their means, for the intervals of
         :class:`gpflow_sparse.estimators.SparseGPRegressor` and of the command line: these then
-        cover new rows at least as often as they say if the rows are exchangeable with these, up to
-        the two factors found on the same rows. Not with ``row_weights``.
+        cover new rows at least as often as they say if the rows are exchangeable with these and the
+        model was not chosen by its scores on them, up to the two factors found on the same rows.
+        Not with ``row_weights``.
     :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
     :return: ``model.calibration``.
     :raises ValueError: for fewer rows, predictions that are not finite, likelihoods without

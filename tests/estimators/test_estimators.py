@@ -7,6 +7,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -85,11 +86,27 @@ def test_an_exact_gp_learns_small_noise():
     np.testing.assert_allclose(deviation, 0.02, rtol=0.3)
 
 
-def test_intervals_and_samples_of_a_mixture_agree():
+@pytest.fixture(scope="module")
+def mixture():
     options = {"num_components": 6, "num_draws": 4}  # two have transformed outputs
     X, y = smooth()
-    mixture = SparseGPRegressor(method_options=options, random_state=0).fit(X, np.exp(y))
-    assert mixture.method_ == "mixture"
+    found = SparseGPRegressor(method_options=options, random_state=0).fit(X, np.exp(y))
+    assert found.method_ == "mixture"
+    return found
+
+
+def test_draws_leave_the_generators_of_the_user_as_they_are(mixture):
+    new = smooth(5, seed=1)[0]
+    tf.random.set_seed(3)
+    expected = tf.random.uniform([2]).numpy()
+    tf.random.set_seed(3)
+    before = mixture.sample_y(new, 3, random_state=0)
+    np.testing.assert_array_equal(tf.random.uniform([2]), expected)
+    np.testing.assert_array_equal(mixture.sample_y(new, 3, random_state=0), before)
+    assert np.all(mixture.sample_y(new, 3, random_state=1) != before)
+
+
+def test_intervals_and_samples_of_a_mixture_agree(mixture):
     new = smooth(5, seed=1)[0]
     samples = mixture.sample_y(new, 20_000, random_state=0)
     for coverage in (0.5, 0.9):

@@ -300,7 +300,7 @@ def test_the_pictures_of_a_regression_show_the_metrics():
     (outline,) = report_pictures.pit_histogram(pit).axes[0].patches[1:]
     density, _ = np.histogram(pit, bins=20, range=(0, 1), density=True)
     np.testing.assert_allclose(np.unique(outline.get_xy()[:, 1])[-1], density.max())
-    curve = lines(report_pictures.coverage(pit).axes[0])[1]
+    curve = lines(report_pictures.coverage(2.0 * np.abs(pit - 0.5)).axes[0])[1]
     found = [gs.data.metrics.coverage(Y, mean, variance, level) for level in curve[:, 0]]
     np.testing.assert_allclose(curve[:, 1], found)
 

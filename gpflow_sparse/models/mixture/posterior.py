@@ -17,7 +17,7 @@ from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.component import Component, States
 from gpflow_sparse.models.mixture.paths import ComponentPaths, MixturePaths
 from gpflow_sparse.models.mixture.transform import YeoJohnson
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import (
     Cache,
     MeanAndVariance,
@@ -196,7 +196,7 @@ class MixturePosterior(SparsePosterior):
             states.log_weights + tf.cast(share, X.dtype)
             for states, share in zip(all_states, self._log_shares, strict=True)
         ]
-        number = tf.random.categorical(tf.concat(logs, axis=0)[None], num_samples)[0]  # [S]
+        number = random_draws.categorical(tf.concat(logs, axis=0), num_samples)
         found, places, start = [], [], 0
         for index, states in enumerate(all_states):
             end = start + int(states.noise.shape[0])
@@ -224,7 +224,7 @@ class MixturePosterior(SparsePosterior):
         mean, cov = self._by_draw(number, states, X, joint=full_cov)
         mean, factor = tf.gather(mean, chosen), self._factor**0.5
         shape = tf.shape(mean)
-        standard = tf.random.normal(shape, dtype=mean.dtype)
+        standard = random_draws.normal(shape, mean.dtype)
         if full_cov:
             amount = linalg.jitter(tf.linalg.diag_part(cov))
             L = linalg.cholesky(linalg.add_jitter(cov, amount), "the covariance of the samples")
@@ -233,7 +233,7 @@ class MixturePosterior(SparsePosterior):
             drawn = mean + factor * tf.gather(tf.sqrt(cov), chosen)[..., None] * standard
         if with_noise:
             noise = self._noise_factor * tf.gather(states.noise, chosen)[:, None, None]
-            drawn += tf.sqrt(noise) * tf.random.normal(shape, dtype=mean.dtype)
+            drawn += tf.sqrt(noise) * random_draws.normal(shape, mean.dtype)
         transform = self.components[number].transform
         return drawn if transform is None else transform.inverse(drawn)
 

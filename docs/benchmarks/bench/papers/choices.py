@@ -118,5 +118,5 @@ def _score_simple(method: str, dataset: Dataset, seed: int) -> Record:
             for q in _LEVELS
         )
         points = [tree.fit(X, Y[:, 0]).predict(test[0])[:, None] for tree in trees]
-        scores["crps"] = float(metrics.crps_of_points(test[1], np.stack(points)))
+        scores["crps"] = float(metrics.crps_of_points(test[1], np.stack(points)).mean())
     return scores
