@@ -33,11 +33,14 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     save_as(None, model, path)
 
 
-def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
+def save_as(
+    kind: str | None, model: gpflow.models.BayesianModel, path: str | os.PathLike
+) -> list[type]:
     """
     Save a model like :func:`save`, with a kind in the header.
 
     :param kind: what ``files.read_kind`` returns for the file.
+    :return: the user's own classes in the model, which :func:`load` needs.
     """
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
@@ -70,6 +73,7 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
             f"path must be a file that can be written, got {os.fspath(path)[:300]}: "
             f"{error.strerror or error}; nothing was saved."
         ) from error
+    return sorted(encoder.classes, key=str)
 
 
 def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.models.BayesianModel:
