@@ -1,7 +1,7 @@
 """Tensors computed from the data and kept in place of them, for fixed parameters.
 
 A :class:`Snapshot` of the parameters tells whether such tensors are current: GRIEF keeps the sums
-over rows of a fixed basis, SoftKI the posterior of its weights.
+over rows of a fixed basis, SoftKI the posterior of its weights, GPnn residuals of left-out rows.
 """
 
 import hashlib
@@ -52,14 +52,19 @@ class Snapshot(tf.Module):
     _digest: str = ""
     """See :func:`_digest`; missing in files of version 0.1."""
 
-    def __init__(self, stale: str) -> None:
+    def __init__(self, stale: str, modules: Sequence[tf.Module] = ()) -> None:
         """
         :param stale: the error for modules or values that have changed.
+        :param modules: modules to :meth:`take` at once, and with as many variables later; none to
+            take any later.
         """
         super().__init__()
         self._stale = stale
         self._signature: tuple[str, ...] = ()
-        self._values = tf.Variable(tf.zeros([0], tf.float64), trainable=False, shape=[None])
+        shape = None if modules else [None]
+        self._values = tf.Variable(_values(modules), trainable=False, shape=shape)
+        if modules:
+            self.take(modules)
 
     def take(self, modules: Sequence[tf.Module]) -> None:
         """Record these modules and the present values of their variables."""
