@@ -19,6 +19,7 @@ from gpflow_sparse.data.column_kinds import (
 )
 from gpflow_sparse.data.level_averages import averages_of, with_averages
 from gpflow_sparse.data.limits import listed
+from gpflow_sparse.validation.atomic import atomic
 
 __all__ = ["Column", "TableEncoder"]
 
@@ -51,6 +52,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def __init__(self, categories: Sequence[str] = ()) -> None:
         self.categories = categories
 
+    @atomic
     def fit(self, X: Any, y: Any = None, num_classes: int | None = None) -> "TableEncoder":
         """
         Learn kinds, medians and levels of the columns.

@@ -29,7 +29,7 @@ from gpflow_sparse.data.text_files import number
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.numerics import random_draws
-from gpflow_sparse.persistence import load, save
+from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
     central_interval,
@@ -41,6 +41,7 @@ from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.runs.rows import require_range
+from gpflow_sparse.validation.atomic import atomic
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
@@ -182,15 +183,16 @@ class SparseGPEstimator(BaseEstimator):
         if "model_" in state:
             del state["_posterior"]
             with tempfile.TemporaryDirectory() as folder:
-                save(state["model_"], Path(folder) / "model")
-                state["model_"] = (Path(folder) / "model").read_bytes()
+                classes = save_with_classes(state["model_"], Path(folder) / "model")
+                state["model_"] = (Path(folder) / "model").read_bytes(), classes
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if isinstance(state.get("model_"), bytes):
+        if "model_" in state:
+            content, classes = state["model_"]
             with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / "model").write_bytes(state["model_"])
-                model = load(Path(folder) / "model")
+                (Path(folder) / "model").write_bytes(content)
+                model = load(Path(folder) / "model", classes=classes)
             posterior = state["recipe_"].predictor(model)
             state = {**state, "model_": model, "_posterior": posterior}
         super().__setstate__(state)
@@ -239,9 +241,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    @atomic
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPRegressor":
         """
-        Train on the rows of a table.
+        Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
 
         :param X: DataFrame or array [N, D].
         :param y: outputs [N] or [N, P], finite. Several outputs share kernel and noise variance:
@@ -371,9 +374,10 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         always "softmax" for "dirichlet_gpnn". "auto" also tries SOLVE-GP with "multiclass".
     """
 
+    @atomic
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":
         """
-        Train on the rows of a table.
+        Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.

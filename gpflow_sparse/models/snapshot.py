@@ -1,19 +1,26 @@
 """Tensors computed from the data and kept in place of them, for fixed parameters.
 
 A :class:`Snapshot` of the parameters tells whether such tensors are current: GRIEF keeps the sums
-over rows of a fixed basis, SoftKI the posterior of its weights.
+over rows of a fixed basis, SoftKI the posterior of its weights, GPnn residuals of left-out rows.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
+from gpflow_sparse._version import __version__
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.inference.rotation import Rotation, rotate
 from gpflow_sparse.models.training_data import TrainingData, are_same, fingerprint
 
+_PLAIN = (bool, int, float, str)
+# Parts of a model whose class says all that results depend on, beside values of variables.
+_OF_PARAMETERS = gpflow.Parameter, tfp.bijectors.Bijector, tfp.distributions.Distribution
 # Relative rounding error of a parameter through its transform and back, in float32.
 _ROUNDING = 1e-5
 _OTHER_BASIS = (
@@ -29,34 +36,50 @@ _NOT_FITTED = (
     "parameters are trained."
 )
 _OTHER_PARAMETERS = (
-    "parameters of the model have changed since fit_posterior: call fit_posterior((X, Y)) again "
-    "with all training rows."
+    "parameters or settings of the model, or GPflow's default jitter, have changed since "
+    "fit_posterior: call fit_posterior((X, Y)) again with all training rows."
 )
 
 
 class Snapshot(tf.Module):
     """
-    Classes and settings of some modules, and the values of their variables at one time.
+    Classes and attributes of some modules, the values of their variables, and GPflow's default
+    float and jitter, at one time.
 
     :meth:`read` compares the present values, and compares again when a graph runs.
     """
 
-    def __init__(self, stale: str) -> None:
+    _digest: str = ""
+    """See :func:`_digest`; missing in files of version 0.1."""
+
+    def __init__(self, stale: str, modules: Sequence[tf.Module] = ()) -> None:
         """
         :param stale: the error for modules or values that have changed.
+        :param modules: modules to :meth:`take` at once, and with as many variables later; none to
+            take any later.
         """
         super().__init__()
         self._stale = stale
         self._signature: tuple[str, ...] = ()
-        self._values = tf.Variable(tf.zeros([0], tf.float64), trainable=False, shape=[None])
+        shape = None if modules else [None]
+        self._values = tf.Variable(_values(modules), trainable=False, shape=shape)
+        if modules:
+            self.take(modules)
 
     def take(self, modules: Sequence[tf.Module]) -> None:
         """Record these modules and the present values of their variables."""
-        self._signature = _signature(modules)
+        self.forget()
         values = _values(modules)
         if not self._values.shape.is_compatible_with(values.shape):  # a deep copy: of a fixed shape
             self._values = tf.Variable(values, trainable=False, shape=[None])
         self._values.assign(values)
+        parts = _parts(modules)
+        self._digest = _digest(parts)
+        self._signature = _signature(parts)  # last: an interrupt before leaves nothing taken
+
+    def forget(self) -> None:
+        """Nothing is current until :meth:`take`; to be called before what was computed changes."""
+        self._signature = ()
 
     @property
     def is_taken(self) -> bool:
@@ -65,9 +88,15 @@ class Snapshot(tf.Module):
 
     def is_current(self, modules: Sequence[tf.Module]) -> bool:
         """
-        Whether classes, settings and values are as recorded, but for the rounding of transforms.
+        Whether all is as recorded, but for the rounding of transforms. Attributes that a file has
+        from other versions are not compared beyond the public plain ones.
         """
-        return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
+        parts = _parts(modules)
+        same = _signature(parts) == self._signature
+        digest = _digest(parts)
+        if self._digest.partition(" ")[0] == digest.partition(" ")[0]:
+            same = same and self._digest == digest
+        return same and bool(self._unchanged(modules).numpy())
 
     def read(
         self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
@@ -134,6 +163,7 @@ class FixedStatistics(tf.Module):
 
     def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         """Replace the sums by the sums of the present modules and data."""
+        self._snapshot.forget()
         variables, values = [*self._sums], [*sums]
         if self._rotation is not None:
             variables, values = [*variables, *self._rotation], [*values, *rotate(sums)]
@@ -215,6 +245,7 @@ class FittedWeights(tf.Module):
         :param q_sqrt: lower triangular, ``[m, m]``.
         :param parts: modules whose parameters they depend on.
         """
+        self._snapshot.forget()
         self.q_mu.assign(tf.cast(q_mu, self.q_mu.dtype))
         self.q_sqrt.assign(tf.cast(q_sqrt, self.q_sqrt.dtype))
         self._snapshot.take(parts)
@@ -244,14 +275,66 @@ class FittedWeights(tf.Module):
         return q_mu, q_sqrt
 
 
-def _signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
-    """Classes of the modules and of all modules in them, with their public plain attributes."""
+def is_bookkeeping(name: str) -> bool:
+    """Whether tf.Module itself keeps an attribute of that name."""
+    return name.startswith("_self_") or name in ("_name", "_name_scope")
+
+
+def _parts(modules: Sequence[tf.Module]) -> list[tf.Module]:
+    """The modules and all modules in them."""
+    return [part for outer in modules for part in (outer, *outer.submodules)]
+
+
+def _signature(parts: Sequence[tf.Module]) -> tuple[str, ...]:
+    """Classes of modules, with their public plain attributes."""
     found = []
-    for module in [m for outer in modules for m in (outer, *outer.submodules)]:
+    for module in parts:
         public = ((name, value) for name, value in vars(module).items() if name[0] != "_")
         settings = sorted(pair for pair in public if isinstance(pair[1], bool | int | float | str))
         found.append(f"{type(module).__qualname__}{settings}")
     return tuple(found)
+
+
+def _digest(parts: Sequence[tf.Module]) -> str:
+    """
+    Versions, and a hash of GPflow's default float and jitter and of all attributes of modules,
+    private ones, arrays and tensors included, but not of the values of variables.
+    """
+    found = hashlib.sha256()
+    _add(found, [np.dtype(gpflow.default_float()).name, gpflow.default_jitter()])
+    for module in parts:
+        if isinstance(module, _OF_PARAMETERS):
+            continue
+        for name, value in sorted(vars(module).items()):
+            if not is_bookkeeping(name) and not _is_default(module, name, value):
+                _add(found, [name, value])
+    return f"{__version__}-{gpflow.__version__} {found.hexdigest()}"
+
+
+def _is_default(module: tf.Module, name: str, value: Any) -> bool:
+    """Whether an attribute is the default of its class, which a loaded module may not have."""
+    default = getattr(type(module), name, None)
+    return value is default or (isinstance(value, _PLAIN) and value == default)
+
+
+def _add(found: Any, value: Any) -> None:
+    """Add the content of a value to a hash; of a module or another object, its class."""
+    value = getattr(value, "__wrapped__", value)  # TensorFlow wraps tuples and dictionaries
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    elif isinstance(value, Mapping):
+        value = list(value.items())
+    if isinstance(value, list | tuple):
+        found.update(f"[{len(value)}]".encode())
+        for item in value:
+            _add(found, item)
+    elif isinstance(value, np.ndarray | np.generic | tf.Tensor):
+        array = np.asarray(value)
+        found.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    elif value is None or isinstance(value, _PLAIN):
+        found.update(repr(value).encode())
+    else:
+        found.update(getattr(value, "__qualname__", type(value).__qualname__).encode())
 
 
 def _values(modules: Sequence[tf.Module]) -> tf.Tensor:

@@ -24,7 +24,7 @@ from gpflow.quadrature.base import GaussianQuadrature
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.priors import ExchangeableNormal
-from gpflow_sparse.models.snapshot import FixedStatistics
+from gpflow_sparse.models.snapshot import FixedStatistics, is_bookkeeping
 from gpflow_sparse.models.stored_q import Stored
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
@@ -266,11 +266,6 @@ def require_attribute(kind: type, name: Any) -> None:
     computed = callable(of_class) or hasattr(type(of_class), "__get__")
     if computed and not isinstance(of_class, Stored):
         raise ValueError(f"{name!r} would replace a method or property of {kind.__name__}")
-
-
-def is_bookkeeping(name: str) -> bool:
-    """Whether tf.Module itself keeps an attribute of that name."""
-    return name.startswith("_self_") or name in ("_name", "_name_scope")
 
 
 def _classes(namespace: str, modules: Iterable[ModuleType]) -> dict[str, type]:

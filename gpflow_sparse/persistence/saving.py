@@ -32,10 +32,20 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
         that would not be the same in the loaded model; or if the file cannot be written. Then
         nothing is written.
     """
+    save_with_classes(model, path)
+
+
+def save_with_classes(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> list[type]:
+    """
+    Save a model like :func:`save`.
+
+    :return: the user's own classes in the model, which :func:`load` needs.
+    """
     tree, encoder = _encoded(model)
     if found := _loss(tree, encoder):
         raise ValueError(f"model cannot be saved, because {found}.")
     _write(path, tree, encoder, model, {})
+    return sorted(encoder.classes, key=str)
 
 
 def save_of_run(kind: str, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:

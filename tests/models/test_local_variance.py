@@ -81,6 +81,34 @@ def test_factors_are_those_of_naive_loops(always, kind):
     np.testing.assert_allclose(model.predict_f(NEW[0], full_cov=True)[1], expected, **tolerance)
 
 
+def test_factors_of_other_parameters_are_refused(always, tmp_path):
+    model, words = build(rows(), H), "have changed since fit_local_variance"
+    model.fit_local_variance()
+    X, before = tf.constant(NEW[0]), model.predict_y(NEW[0])[1].numpy()
+    compiled = tf.function(model.predict_y, autograph=False)
+    np.testing.assert_allclose(compiled(X)[1], before, rtol=1e-12)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_y(X)[1], before)
+    for each in (model, loaded):
+        each.likelihood.variance.assign(12.0 * NOISE)
+        with pytest.raises(ValueError, match=words):
+            each.predict_y(X)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        compiled(X)
+    model.likelihood.variance.assign(NOISE)
+    np.testing.assert_allclose(compiled(X)[1], before, rtol=1e-6)
+    model.kernel.active_dims = [1, 0]
+    with pytest.raises(ValueError, match=words):
+        model.predict_f(X)
+    model.fit_local_variance()
+    assert np.abs(model.predict_y(X)[1] - before).max() > 1e-3
+    loaded.local_variance = None
+    plain = build(rows(), H)
+    plain.likelihood.variance.assign(12.0 * NOISE)
+    np.testing.assert_allclose(loaded.predict_y(X)[1], plain.predict_y(X)[1], rtol=1e-12)
+
+
 def test_the_level_alone_is_one_factor():
     model = made_model(made_rows(600, 0, 1.0), 0.05)
     plain = model.predict_y(NEW[0])[1].numpy()

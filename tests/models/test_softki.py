@@ -466,5 +466,59 @@ def test_it_predicts_nothing_after_a_change(change):
     assert np.abs(model.predict_f(inputs(3))[0] - before).max() > 1e-4
 
 
+class Weighted(gpflow.functions.MeanFunction):
+    """A mean with constants in a tensor and, under a private name, an array."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights, self._offset = tf.constant([[0.3], [0.2]], tf.float64), np.array([0.1])
+
+    def __call__(self, X):
+        return tf.linalg.matmul(X, self.weights) + self._offset
+
+
+# Attributes of the model below that are no variables, with other values.
+OTHER_SETTINGS = {
+    "active columns": lambda m: (m.basis.kernel, "active_dims", [1, 0]),
+    "columns of a part": lambda m: (m.basis.kernel.kernels[1], "active_dims", [0]),
+    "tensor": lambda m: (m.mean_function, "weights", tf.constant([[0.2], [0.3]], tf.float64)),
+    "private array": lambda m: (m.mean_function, "_offset", np.array([0.2])),
+}
+
+
+def test_it_predicts_nothing_after_a_change_of_constants_or_of_the_default_jitter():
+    part = gpflow.kernels.RBF(active_dims=[1])
+    model = SoftKI(kernel() * part, points(), mean_function=Weighted())
+    model.fit_posterior(data(), refit_noise=False)
+    copied = gpflow.utilities.deepcopy(model)
+    before = model.predict_f(inputs(3))[0].numpy()
+    for other in OTHER_SETTINGS.values():
+        owner, name, value = other(model)
+        old = getattr(owner, name)
+        setattr(owner, name, value)
+        with pytest.raises(ValueError, match=r"settings .* have changed since fit_posterior"):
+            model.predict_f(inputs(3))
+        setattr(owner, name, old)
+    jitter = gpflow.config.as_context(gpflow.config.Config(jitter=1e-3))
+    with jitter, pytest.raises(ValueError, match="jitter, have changed since fit_posterior"):
+        model.predict_f(inputs(3))
+    for same in (model, copied):
+        np.testing.assert_array_equal(same.predict_f(inputs(3))[0], before)
+
+
+def test_an_interrupted_fit_of_the_posterior_leaves_none(monkeypatch):
+    model = fitted()
+    monkeypatch.setattr(model.weights.q_sqrt, "assign", interrupt)
+    X, Y = data()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_posterior((X, 2.0 * Y), refit_noise=False)
+    with pytest.raises(ValueError, match="no posterior yet"):
+        model.predict_f(inputs(3))
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def batches(X, Y):
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)

@@ -117,6 +117,13 @@ def test_a_posterior_of_weights_comes_back_and_notices_changes(tmp_path):
         each.likelihood.variance.assign(before)  # back where it was fitted
     for one, other in zip(loaded.predict_y(data()[0]), model.predict_y(data()[0]), strict=True):
         np.testing.assert_array_equal(one, other)
+    kernel, snapshot = loaded.basis.kernel, loaded.weights._snapshot
+    kernel.active_dims = [1, 0]
+    with pytest.raises(ValueError, match=STALE):
+        loaded.predict_f(data()[0])
+    kernel.active_dims = slice(None)
+    snapshot._digest = "another version, which may have other attributes"
+    loaded.predict_f(data()[0])
     loaded.basis.tied = True
     with pytest.raises(ValueError, match=STALE):
         loaded.predict_f(data()[0])

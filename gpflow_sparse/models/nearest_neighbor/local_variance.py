@@ -18,6 +18,7 @@ Ours; the authors of GPnn multiply all variances by one factor from held-out row
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.inference.calibration import density_of_observations
+from gpflow_sparse.models.snapshot import Snapshot
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, split_rows
@@ -41,6 +43,13 @@ _HELD_PART, _MIN_ROWS = 4, 8
 _BLOCK_ENTRIES = 2**22
 
 
+_STALE = (
+    "kernel, likelihood or mean_function of the model, or GPflow's default jitter, have changed "
+    "since fit_local_variance: call it again, or set local_variance = None for the variances of "
+    "the model."
+)
+
+
 class LocalVariance(tf.Module):
     """Sums of absolute left-out residuals at each distinct training row. Not to be changed."""
 
@@ -48,6 +57,7 @@ class LocalVariance(tf.Module):
         self,
         sums: tf.Tensor,
         counts: tf.Tensor,
+        parts: Sequence[tf.Module],
         *,
         num_nearest: int,
         strength: float,
@@ -58,6 +68,7 @@ class LocalVariance(tf.Module):
         """
         :param sums: of ``|u_j| / q`` at each of the M distinct rows, ``[M]``.
         :param counts: numbers of left-out rows there, or sums of their weights, ``[M]``.
+        :param parts: modules whose present parameters the residuals depend on.
         :param num_nearest: k; 0 for the level alone.
         :param strength: a.
         :param level: mean of ``u^2``.
@@ -72,12 +83,22 @@ class LocalVariance(tf.Module):
             float(level),
         )
         self.gain, self.error = float(gain), float(error)
+        self._snapshot = Snapshot(_STALE, parts)
 
     def __repr__(self) -> str:
         return (
             f"LocalVariance(num_nearest={self.num_nearest}, strength={self.strength:g}, "
             f"level={self.level:.4g}, gain={self.gain:.4g})"
         )
+
+    def require_current(self, parts: Sequence[tf.Module]) -> None:
+        """
+        Residuals are in predicted standard deviations: other parameters have other residuals.
+
+        :raises ValueError: if ``parts`` have changed since; when a graph runs,
+            ``tf.errors.InvalidArgumentError``.
+        """
+        self._snapshot.read((), parts)
 
     def factors(self, neighbors: tf.Tensor) -> tf.Tensor:
         """
@@ -96,7 +117,8 @@ class LocalVariance(tf.Module):
         """:raises ValueError: for values, as a file may hold, that are no such sums."""
         parts = self.sums, self.counts
         numbers = self.strength, self.level
-        sound = all(tf.is_tensor(part) and part.dtype == dtype for part in parts)
+        sound = isinstance(getattr(self, "_snapshot", None), Snapshot)
+        sound = sound and all(tf.is_tensor(part) and part.dtype == dtype for part in parts)
         sound = sound and all(tuple(part.shape) == (num_places,) for part in parts)
         sound = sound and all(bool(tf.reduce_all(part >= 0.0)) for part in parts)
         sound = sound and all(0.0 < number < math.inf for number in numbers)
@@ -135,8 +157,9 @@ def best_local_variance(model: Any, num_rows: int) -> LocalVariance | None:
     totals = _totals(model, np.concatenate([others, held]), sizes, np.concatenate(weights))
     sums, counts = (tf.constant(total, model.dtype) for total in totals)
     k, a = found
+    parts = model.variance_parts
     return LocalVariance(
-        sums, counts, num_nearest=k, strength=a, level=level, gain=gain, error=error
+        sums, counts, parts, num_nearest=k, strength=a, level=level, gain=gain, error=error
     )
 
 

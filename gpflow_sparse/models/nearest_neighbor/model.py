@@ -170,7 +170,8 @@ class NearestNeighborGP(RegressionModel):
 
         Kept as ``local_variance`` and saved with the model. Predictions of f and of observations
         have the factors; functions drawn and the objective do not. Call it after training and
-        before :func:`gpflow_sparse.calibrate`. Time O(n H^3) once; a prediction takes the time that
+        before :func:`gpflow_sparse.calibrate`; the model refuses to predict by factors that were
+        fitted with other parameters. Time O(n H^3) once; a prediction takes the time that
         it took.
 
         :param num_rows: n, most rows to leave out, drawn at random; a quarter of them are held out.
@@ -199,7 +200,13 @@ class NearestNeighborGP(RegressionModel):
         parts = self.kernel, self.neighbors, self._sites
         if self.local_variance is None:
             return SitePosterior(*parts, **options)
+        self.local_variance.require_current(self.variance_parts)
         return LocallyScaledPosterior(*parts, local_variance=self.local_variance, **options)
+
+    @property
+    def variance_parts(self) -> tuple[tf.Module, ...]:
+        """Modules whose parameters the residuals of rows depend on."""
+        return self.kernel, self.likelihood, self.mean_function
 
     @property
     def input_dim(self) -> int | None:
