@@ -170,6 +170,34 @@ def test_compiled_predictions_equal_eager_ones(member):
         np.testing.assert_allclose(got, expected, atol=1e-10)
 
 
+@our_predictors
+def test_compiled_predictions_and_draws_of_zero_rows_have_zero_rows(member):
+    """An exported model may be asked for them: its number of rows is not static."""
+    model = member.build()
+    calls = [(model.predict_f, (0, model.num_outputs))]
+    calls += [(lambda X: model.predict_f(X, full_cov=True), (0, model.num_outputs))]
+    if member.drawable:
+        draws = model.posterior().sample_functions(2, num_features=16, seed=0)
+        calls.append((draws, (2, 0, model.num_outputs)))
+    for call, shape in calls:
+        signature = [tf.TensorSpec([None, D], tf.float64)]
+        compiled = tf.function(call, autograph=False, input_signature=signature)
+        assert tf.nest.flatten(compiled(tf.zeros([0, D], tf.float64)))[0].shape == shape
+
+
+@our_predictors
+def test_predictions_are_compiled_where_the_number_of_columns_is_not_static(member):
+    model = perturb(member.build())
+    if model.input_dim is None:
+        pytest.skip("any number of columns is right, and has to be static")
+    signature = [tf.TensorSpec([None, None], tf.float64)]
+    compiled = tf.function(model.predict_f, autograph=False, input_signature=signature)
+    for got, expected in zip(compiled(XNEW), model.predict_f(XNEW), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-10)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected shape"):
+        compiled(XNEW[:, :1])
+
+
 @every_model
 def test_gradients_exist_and_are_finite(member):
     for model in (member.build(), perturb(member.build())):

@@ -225,7 +225,7 @@ def _stationary(
     else:
         unit = _of_profile(profile.evaluate, quadratic(scaled, scaled2, profile.scale, 0.0))
     if X2 is None:
-        unit = tf.linalg.set_diag(unit, tf.ones_like(unit[..., 0]))
+        unit = tf.linalg.set_diag(unit, tf.ones_like(tf.linalg.diag_part(unit)))
     return variance[:, None, None] * unit
 
 

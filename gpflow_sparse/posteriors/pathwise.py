@@ -445,7 +445,7 @@ def in_blocks(
     if X.shape[0] is not None and X.shape[0] <= most:
         return function(X)
     num_rows = tf.shape(X)[0]
-    count = (num_rows + most - 1) // most
+    count = tf.maximum(1, (num_rows + most - 1) // most)  # one empty block for no rows
     rows = (num_rows + count - 1) // count  # blocks of equal height: fewer than `count` spare rows
     padded = tf.pad(X, [[0, count * rows - num_rows], [0, 0]])
     blocks = tf.reshape(padded, [count, rows, X.shape[1]])

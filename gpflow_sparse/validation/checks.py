@@ -66,11 +66,7 @@ def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
 def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
     """``value`` as a finite tensor ``[N, D]`` with at least one row, see :func:`as_tensor`."""
     tensor = as_tensor(value, name, dtype)
-    if tensor.shape.rank is None:
-        raise ValueError(
-            f"{name} must be a matrix, but its rank is unknown while tracing: give the function an "
-            "input_signature of rank 2, or set_shape([None, None])."
-        )
+    _require_known_rank(tensor, name, "be a matrix")
     if tensor.shape.rank != 2:
         hint = f" Use {name}[:, None] for a single column." if tensor.shape.rank == 1 else ""
         raise ValueError(f"{name} must be a matrix, got shape {_shape(tensor)}.{hint}")
@@ -83,16 +79,16 @@ def require_inputs(
     Xnew: Any, input_dim: int | None, dtype: tf.DType | None = None, name: str = "Xnew"
 ) -> tf.Tensor:
     """
-    Inputs for prediction, ``[..., N, D]``.
+    Inputs for prediction, ``[..., N, D]``; while tracing, with a static D where ``input_dim`` is
+    given, and with any N that is not static, zero included.
 
     :param input_dim: expected D, or None where any D is right.
-    :raises ValueError: see :func:`as_tensor`; and if the rank is below 2, D does not match, or
-        there is no row.
+    :raises ValueError: see :func:`as_tensor`; and if the rank is unknown or below 2, D does not
+        match, or there is no row.
     """
     tensor = as_tensor(Xnew, name, dtype)
+    _require_known_rank(tensor, name, "have shape [..., N, D]")
     shape = tensor.shape
-    if shape.rank is None:
-        return tensor
     if shape.rank < 2:
         raise ValueError(
             f"{name} must have shape [..., N, D], got {_shape(tensor)}. "
@@ -105,6 +101,8 @@ def require_inputs(
         )
     if 0 in shape[-2:]:
         raise ValueError(f"{name} is empty: shape {_shape(tensor)}.")
+    if input_dim is not None and shape[-1] is None:
+        return tf.ensure_shape(tensor, [*shape[:-1], input_dim])  # which raises in the graph
     return tensor
 
 
@@ -132,7 +130,7 @@ def require_data(
         raise ValueError(f"data must be a tuple (X [N, D], Y [N, P]), got {got}.")
     X, Y = require_matrix(data[0], "X", dtype), require_matrix(data[1], "Y", dtype)
     if input_dim not in (None, X.shape[1]):
-        require_inputs(X, input_dim, dtype, "X")
+        X = require_inputs(X, input_dim, dtype, "X")
     if X.shape[0] is None or X.shape[0] != Y.shape[0]:
         text = "X and Y must have the same number of rows, got {} and {}."
         _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], text)
@@ -383,6 +381,14 @@ def require_finite_in_graph(tensor: tf.Tensor, name: str) -> tf.Tensor:
     message = f"{name} must be finite, and its squares too: drop or fill rows, and standardize"
     with tf.control_dependencies([tf.debugging.check_numerics(tf.square(tensor), message)]):
         return tf.identity(tensor)
+
+
+def _require_known_rank(tensor: tf.Tensor, name: str, wanted: str) -> None:
+    if tensor.shape.rank is None:
+        raise ValueError(
+            f"{name} must {wanted}, but its rank is unknown while tracing: give the function an "
+            f"input_signature of rank 2, or call {name}.set_shape([None, None]) first."
+        )
 
 
 def _require_equal(

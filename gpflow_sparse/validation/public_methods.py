@@ -156,7 +156,7 @@ def _validate(
     for name in ("Xnew", "X"):
         if name in values and not (name in optional and values[name] is None):
             X = checks.require_inputs(values[name], checked.input_dim, checked.dtype, name)
-            values[name], num_columns = X, X.shape[-1] if X.shape.rank else None
+            values[name], num_columns = X, X.shape[-1]
     if num_columns not in checked.columns:
         owner._require_parts(num_columns, checked.dtype)
     checked.columns.add(num_columns)

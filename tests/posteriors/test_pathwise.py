@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.posteriors.pathwise import _BLOCK, in_blocks
 
 D, S = 2, 2000
 KERNELS = {
@@ -114,6 +115,18 @@ def test_the_gradient_at_x_equals_central_differences(count, compiled):
     got = (tf.function(gradient, autograph=False) if compiled else gradient)(X)
     above, below = (np.sum(weights * draws(X + s * h * direction)) for s in (1.0, -1.0))
     np.testing.assert_allclose(np.sum(got * direction), (above - below) / (2 * h), rtol=1e-6)
+
+
+def test_blocks_hold_each_row_once_in_its_order():
+    """Of zero rows too, which a compiled function may be called with: one empty block."""
+    values = tf.function(
+        lambda X: in_blocks(lambda part: tf.stack([part, 2.0 * part]), X, _BLOCK // 3),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, 2], tf.float64)],
+    )
+    for rows in (0, 1, 2, 3, 4, 7):
+        X = np.arange(2.0 * rows).reshape(rows, 2)
+        np.testing.assert_array_equal(values(X), [X, 2.0 * X])
 
 
 def test_draws_are_of_the_model_as_it_was():

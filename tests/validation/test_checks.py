@@ -7,6 +7,8 @@ import scipy.sparse
 import tensorflow as tf
 from gpflow import likelihoods
 
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.validation import checks
 
 N, D = 6, 2
@@ -375,3 +377,9 @@ def test_an_unknown_rank_is_refused_while_tracing():
     function = tf.function(lambda X, Y: checks.require_data((X, Y)), input_signature=signature)
     with pytest.raises(ValueError, match="Y must be a matrix, but its rank is unknown"):
         function(np.zeros((6, 2)), np.zeros(6))
+    kernel = gpflow.kernels.Matern52()
+    model = SOLVEGP(kernel, likelihoods.Gaussian(), OrthogonalInducingVariables(np.zeros((3, 2))))
+    predict = tf.function(model.predict_f, input_signature=[tf.TensorSpec(None, tf.float64)])
+    message = r"Xnew must have shape \[\.\.\., N, D\], but its rank is unknown while tracing: give"
+    with pytest.raises(ValueError, match=message):
+        predict(np.zeros((6, 2)))
