@@ -15,8 +15,8 @@ class DistinctRows(NamedTuple):
     kept: np.ndarray
     """Positions of the rows to keep, in increasing order."""
     weights: np.ndarray | None
-    """The sums of the weights of each of them and of its copies, with a mean of at most 1; None for
-    1."""
+    """The sums of the weights of each of them and of its copies, with a mean of at most 1; None
+    where all are 1."""
     note: str
     """What was left out; empty where no row is a copy."""
 
@@ -26,7 +26,8 @@ def distinct_rows_of(
 ) -> DistinctRows:
     """
     The rows of a regression without exact copies, which are not new measurements: as such they
-    would be evidence for a noise of zero, and as test rows they would be known from training.
+    would be evidence for a noise of zero, and as test rows they would be known from training. As in
+    scikit-learn, a row that occurs twice has twice the weight of others.
 
     :param Y: outputs ``[N, P]``.
     :param weights: positive ``[N]``; None for 1.
@@ -41,6 +42,5 @@ def distinct_rows_of(
         f"{rows} left out: copies of other rows in all inputs and in the target, which are not new "
         "measurements."
     )
-    if weights is not None:
-        weights = mean_at_most_one(np.bincount(copies.of_row, weights))
-    return DistinctRows(copies.first, weights, note)
+    summed = mean_at_most_one(np.bincount(copies.of_row, weights))
+    return DistinctRows(copies.first, None if np.all(summed == 1.0) else summed, note)

@@ -34,12 +34,14 @@ from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
     central_interval,
     class_probabilities,
+    in_original_units,
     moments_in_chunks,
 )
 from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
 from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.recipes.weights import weights_of_copies
 from gpflow_sparse.runs.rows import require_range
 from gpflow_sparse.validation.atomic import atomic
 
@@ -89,6 +91,8 @@ class SparseGPEstimator(BaseEstimator):
         begin = time.perf_counter()
         _require_parameters(self)
         num_classes = len(labels) or None
+        if num_classes is None:
+            X, Y, weights = self._without_copies(X, Y, weights)
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
         self.encoder_ = TableEncoder()
         inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
@@ -268,34 +272,75 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         self._one_dimensional = y.ndim == 1
         weights, used = row_weights(sample_weight, len(y))
         frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
-        kept, weights, note = distinct_rows_of(frame, Y, weights)
-        if note:
-            warnings.warn(note, stacklevel=2)
-        return self._fit(frame.iloc[kept], Y[kept], weights)
+        return self._fit(frame, Y, weights)
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+    def _without_copies(
+        self, X: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None]:
+        """The rows that are not copies of others, and their weights."""
+        kept, summed, note = distinct_rows_of(X, Y, weights)
+        if note:
+            warnings.warn(note, stacklevel=5)
+        if weights is None:
+            conformal = bool((self.method_options or {}).get("conformal"))
+            summed = weights_of_copies(summed, self.method, conformal)
+        return X.iloc[kept], Y[kept], summed
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        point: str | None = None,
+    ) -> Any:
         """
-        Means of new observations.
+        Means of new observations; medians where the outputs were transformed.
+
+        The mean of the inverse of a logarithm grows without bound with the variance, and is then
+        above nearly all of the distribution.
 
         :param X: DataFrame or array [N, D].
         :param return_std: also standard deviations of new observations, noise included.
         :param return_cov: also their joint covariance [N, N] ([N, N, P] for several outputs), noise
             included; at most 10,000 rows.
-        :return: means [N] or [N, P]; with a flag a pair.
+        :param point: "mean" for means of transformed outputs too; None for their medians. A warning
+            counts the means outside of the central 99 % intervals of their observations.
+        :return: point predictions [N] or [N, P]; with a flag a pair.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov cannot both be true.")
+        if point not in (None, "mean"):
+            raise ValueError(f"point must be 'mean' or None, got {point!r}.")
         rows = self._standardized(X)
         standardizer = self.model_.standardizer
-        mean, variance = standardizer.inverse_mean_variance(*self._moments(rows, "predict_y"))
+        moments = self._moments(rows, "predict_y")
+        found = in_original_units(self._posterior, standardizer, rows, moments, _CHUNK)
+        values, transformed = found.point, standardizer.y_transform != "none"
+        if point == "mean" and transformed:
+            values = found.mean
+            self._warn_of_means(X, values)
         if return_std:
-            return self._shaped(mean), self._shaped(np.sqrt(variance))
+            return self._shaped(values), self._shaped(np.sqrt(found.variance))
         if not return_cov:
-            return self._shaped(mean)
-        if standardizer.y_transform != "none":
+            return self._shaped(values)
+        if transformed:
             raise ValueError("return_cov is for outputs without a transform; call sample_y.")
         scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
-        return self._shaped(mean), self._shaped(self._covariance(rows, variance) * scale**2)
+        covariance = self._covariance(rows, found.variance) * scale**2
+        return self._shaped(values), self._shaped(covariance)
+
+    def _warn_of_means(self, X: Any, mean: np.ndarray) -> None:
+        """Warn of means outside of the central 99 % intervals of their observations."""
+        low, high = central_interval(
+            self._posterior, self.model_.standardizer, self._encoded(X), 0.99, _CHUNK
+        )
+        if count := int(np.sum((mean < low) | (mean > high))):
+            warnings.warn(
+                f"{count} of {mean.size} means lie outside of the central 99 % intervals of their "
+                "observations, since the outputs were transformed; leave out point for medians.",
+                stacklevel=3,
+            )
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
         """

@@ -13,6 +13,22 @@ from scipy import stats
 from gpflow_sparse.inference import sinh_arcsinh
 
 
+def quantiles_of_observations(
+    posterior: Any, calibration: "Calibration | None", X: Any, moments: Any, levels: Any
+) -> tf.Tensor:
+    """
+    Quantiles of new observations ``[L, N, P]``: of the posterior's own distribution where it is not
+    one Gaussian, else of the calibrated shape, else of Gaussians.
+
+    :param X: standardized inputs ``[N, D]``.
+    :param moments: mean and variance of the observations ``[N, P]``.
+    :param levels: probabilities ``[L]``.
+    """
+    if hasattr(posterior, "predict_quantiles"):
+        return posterior.predict_quantiles(X, levels)
+    return (calibration or Calibration()).quantiles(moments, levels)
+
+
 class Calibration(tf.Module):
     """
     Corrections of a trained model's predictive distributions.

@@ -33,10 +33,10 @@ class KernelFunction:
         :raises ValueError: for a trainable parameter that is not an attribute of a kernel.
         """
         with tf.init_scope():  # parameters cannot be copied inside of tf.function
-            self._kernel = gpflow.utilities.deepcopy(kernel)
-        self._parameters = self._kernel.trainable_parameters  # in the order of the kernel's own
+            self.kernel = gpflow.utilities.deepcopy(kernel)
+        self._parameters = self.kernel.trainable_parameters  # in the order of the kernel's own
         self._places = self._owners()
-        self._terms = terms_of(self._kernel)
+        self._terms = terms_of(self.kernel)
         self._numbers = [self._number_of(scale_of(term)) for term in self._terms]
         pairs = zip(self._terms, self._numbers, strict=True)
         parts = [self._structure_of(term, number) for term, number in pairs]
@@ -144,7 +144,7 @@ class KernelFunction:
 
     def _owners(self) -> list[list[tuple[Any, str]]]:
         """Attributes that hold each parameter: the namespaces of kernels, and their names."""
-        kernels = [self._kernel, *(m for m in self._kernel.submodules if isinstance(m, Kernel))]
+        kernels = [self.kernel, *(m for m in self.kernel.submodules if isinstance(m, Kernel))]
         held = [(vars(k), name, value) for k in kernels for name, value in vars(k).items()]
         found = [
             [(namespace, name) for namespace, name, value in held if value is parameter]
@@ -152,7 +152,7 @@ class KernelFunction:
         ]
         if not all(found):
             raise ValueError(
-                f"kernel must hold its parameters as attributes of {type(self._kernel).__name__} "
+                f"kernel must hold its parameters as attributes of {type(self.kernel).__name__} "
                 "or of the kernels in it; one of them is in a list or another object."
             )
         return found

@@ -14,6 +14,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
+from gpflow_sparse.inference.calibration import quantiles_of_observations
 from gpflow_sparse.models import DeepGP
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics.tracing import compiled
@@ -39,8 +40,8 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     ``loaded = tf.saved_model.load(directory)`` has ``loaded.predict_f(X)`` and
     ``loaded.predict_y(X)``, which return mean and variance ``[N, P]`` for ``X [N, D]``. If
     ``model.standardizer`` is set it also has ``loaded.predict(X)``: observations in original units
-    for inputs in original units, all float64. Each is a serving signature too, with the outputs
-    "mean" and "variance".
+    for inputs in original units, all float64; of transformed outputs the median and the variance.
+    Each is a serving signature too, with the outputs "mean" (or "median") and "variance".
 
     Cached tensors are computed once, where the model has a posterior that can be cached. The
     current default jitter is part of the export.
@@ -76,17 +77,20 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
     dtype = tf.as_dtype(float_name(model))
     inputs = tf.TensorSpec([None, _input_dim(model)], dtype, name="X")
     functions = {"predict_f": (predict_f, inputs), "predict_y": (predict_y, inputs)}
+    outputs = dict.fromkeys(functions, ("mean", "variance"))
     standardizer = getattr(model, "standardizer", None)
     if standardizer is not None:
         module.standardizer = standardizer
         original = tf.TensorSpec([None, *standardizer.x_mean.shape], tf.float64, name="X")
-        functions["predict"] = (_in_original_units(predict_y, standardizer, dtype), original)
+        functions["predict"] = (_in_original_units(model, module, predict_y, dtype), original)
+        is_mean = standardizer.y_transform == "none"
+        outputs["predict"] = ("mean" if is_mean else "median", "variance")
     named = {}
     for name, (function, spec) in functions.items():
         traced = compiled(function, input_signature=[spec])
         setattr(module, name, traced)
         named[name] = compiled(
-            lambda X, traced=traced: dict(zip(("mean", "variance"), traced(X), strict=True)),
+            lambda X, traced=traced, names=outputs[name]: dict(zip(names, traced(X), strict=True)),
             input_signature=[spec],
         )
     _require_graph(module.predict_f)
@@ -150,11 +154,26 @@ def _predicts_by_posterior(kind: type) -> bool:
     return by_posterior and 0 <= owner("posterior") <= owner("predict_f")
 
 
-def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType) -> Predictor:
+def _in_original_units(
+    model: GPModel, module: tf.Module, predict_y: Predictor, dtype: tf.DType
+) -> Predictor:
+    """
+    Means, or medians of transformed outputs, and variances of observations.
+
+    :param module: with the exported ``source`` and ``standardizer``.
+    """
+    standardizer, posterior = module.standardizer, module.source.posterior
+    calibration = getattr(model, "calibration", None)
+
     def predict(X: tf.Tensor) -> MeanAndVariance:
-        X = (X - standardizer.x_mean) / standardizer.x_scale
-        mean, var = (tf.cast(m, tf.float64) for m in predict_y(tf.cast(X, dtype)))
-        return standardizer.to_original_moments(mean, var)
+        X = tf.cast((X - standardizer.x_mean) / standardizer.x_scale, dtype)
+        moments = predict_y(X)
+        if standardizer.y_transform == "none":
+            return standardizer.to_original_moments(*(tf.cast(m, tf.float64) for m in moments))
+        summary = standardizer.to_original_summary(
+            lambda levels: quantiles_of_observations(posterior, calibration, X, moments, levels)
+        )
+        return summary[0], summary[2]
 
     return predict
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
-from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.calibration import Calibration, quantiles_of_observations
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.posteriors.exact import posterior_of
 from gpflow_sparse.recipes.observations import blocks, can_sample, quantiles, sample_marginals
@@ -105,10 +105,9 @@ class CachedModel:
 
     def predict_quantiles(self, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """Quantiles of new observations at probabilities ``[L]``, ``[L, N, P]``."""
-        if hasattr(self._posterior, "predict_quantiles"):
-            return self._posterior.predict_quantiles(X, levels)
-        assert self.calibration is not None
-        return self.calibration.quantiles(self.predict_y(X), levels)
+        own = hasattr(self._posterior, "predict_quantiles")
+        moments = None if own else self.predict_y(X)
+        return quantiles_of_observations(self._posterior, self.calibration, X, moments, levels)
 
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The probability of a new observation at ``X`` below ``Y``, ``[N, P]``."""
@@ -151,13 +150,14 @@ def evaluate(
     :param num_classes: None for regression.
     :param chunk_size: rows per call of the model; bounds the memory.
     :param row_weights: as how many equal rows each row counts in the metrics ``[N]``; None for 1.
-    :return: metrics by name (regression: rmse, nlpd, crps, coverage of the 95 % intervals that
-        :func:`predict_interval` gives, and rmse and nlpd of standardized outputs; classification:
-        error_rate, nlpd, brier, ece), and the predictions that they score: probabilities; or mean,
-        variance, probability integral transform (pit) and the probability of the smallest central
-        interval that holds the observation (central). CRPS, pit and central are in closed form for
-        Gaussian noise, and otherwise from 2,000 draws of every observation; likelihoods without
-        draws are replaced by a Gaussian with mean and variance of the observation.
+    :return: metrics by name (regression: rmse of the point predictions, nlpd, crps, coverage of the
+        95 % intervals that :func:`predict_interval` gives, and rmse and nlpd of standardized
+        outputs; classification: error_rate, nlpd, brier, ece), and the predictions that they score:
+        probabilities; or point (mean, or median of transformed outputs), variance, probability
+        integral transform (pit) and the probability of the smallest central interval that holds the
+        observation (central). CRPS, pit and central are in closed form for Gaussian noise, and
+        otherwise from 2,000 draws of every observation; likelihoods without draws are replaced by a
+        Gaussian with mean and variance of the observation.
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
     density = standardizer.predict_log_density(cached, X, Y, chunk_size)
@@ -171,8 +171,9 @@ def evaluate(
             "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
         return scores, {"probabilities": P}
-    moments = moments_in_chunks(cached, "predict_y", standardizer.transform_inputs(X), chunk_size)
-    mean, variance = standardizer.inverse_mean_variance(*moments)
+    rows = standardizer.transform_inputs(X)
+    moments = moments_in_chunks(cached, "predict_y", rows, chunk_size)
+    point, _, variance = in_original_units(cached, standardizer, rows, moments, chunk_size)
     crps, pit, central = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
     if _conformal_radius(cached, 0.95) is not None:
         errors = standardizer.transform_outputs(Y) - moments[0]
@@ -181,16 +182,16 @@ def evaluate(
     def average(values: np.ndarray) -> float:
         return float(np.average(values.reshape(len(Y), -1).mean(axis=1), weights=row_weights))
 
-    standardized = map(standardizer.transform_outputs, (Y, mean))
+    standardized = map(standardizer.transform_outputs, (Y, point))
     scores = {
-        "rmse": metrics.rmse(Y, mean, row_weights),
+        "rmse": metrics.rmse(Y, point, row_weights),
         "nlpd": nlpd,
         "crps": average(crps),
         "coverage": average(central < 0.95),
         "rmse_standardized": metrics.rmse(*standardized, row_weights),
         "nlpd_standardized": nlpd + average(standardizer.log_jacobian(Y)),
     }
-    return scores, {"mean": mean, "variance": variance, "pit": pit, "central": central}
+    return scores, {"point": point, "variance": variance, "pit": pit, "central": central}
 
 
 def _calibration(
@@ -211,7 +212,7 @@ def _calibration(
     if getattr(model, "has_quantiles", False):
         crps, pit = _by_quantiles(model, standardizer, (rows, Y))
         return crps, pit, 2.0 * np.abs(pit - 0.5)
-    by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
+    by_formula = _has_gaussian_quantiles(model)
     if by_formula:
         pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
         central = 2.0 * np.abs(pit - 0.5)
@@ -256,6 +257,79 @@ def _by_quantiles(
         )
         scores.append(metrics.crps_of_points(Y[part], points.numpy()))
     return np.concatenate(scores), pit
+
+
+class Predicted(NamedTuple):
+    """New observations in original units ``[N, P]`` each."""
+
+    point: np.ndarray
+    """The mean; of transformed outputs the median, since the mean of the inverse of a logarithm
+    grows without bound with the variance, and may lie above nearly all of the distribution."""
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def in_original_units(
+    model: Any,
+    standardizer: Standardizer,
+    rows: np.ndarray,
+    moments: tuple[np.ndarray, np.ndarray],
+    chunk_size: int = 4096,
+) -> Predicted:
+    """
+    Predictions of observations in original units; of transformed outputs from the quantiles of the
+    predictor, or from 2,000 draws. Student's t noise under a logarithm has no finite moments.
+
+    :param rows: standardized inputs ``[N, D]``.
+    :param moments: mean and variance of the standardized observations ``[N, P]``.
+    """
+    if standardizer.y_transform == "none":
+        mean, variance = standardizer.inverse_mean_variance(*moments)
+        return Predicted(mean, mean, variance)
+    if not (getattr(model, "has_quantiles", False) or _has_gaussian_quantiles(model)):
+        of_f = moments_in_chunks(model, "predict_f", rows, chunk_size)
+        parts = [
+            _of_draws(model.likelihood, standardizer, *(part[block] for part in of_f))
+            for block in blocks(len(rows))
+        ]
+    else:
+        parts = [
+            _of_quantiles(model, standardizer, rows[block], [part[block] for part in moments])
+            for block in blocks(len(rows))
+        ]
+    return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _of_quantiles(
+    model: Any, standardizer: Standardizer, rows: np.ndarray, moments: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Medians, means and variances of a predictor with quantiles, or of Gaussians."""
+    X = tf.convert_to_tensor(rows, gpflow.default_float())
+
+    def quantiles(levels: np.ndarray) -> tf.Tensor:
+        if getattr(model, "has_quantiles", False):
+            return model.predict_quantiles(X, levels)
+        return tf.constant(_quantile_points(stats.norm.ppf(levels), *moments))
+
+    return [part.numpy() for part in standardizer.to_original_summary(quantiles)]
+
+
+def _of_draws(
+    likelihood: Any, standardizer: Standardizer, mean: np.ndarray, variance: np.ndarray
+) -> list[np.ndarray]:
+    """Medians, means and variances of 2,000 draws of every observation."""
+    Z = tf.constant(sample_marginals(likelihood, mean, variance))
+    Y = standardizer.to_original_units(Z).numpy()  # [S, N, P]
+    found = [np.median(Y, axis=0), Y.mean(axis=0), Y.var(axis=0)]
+    heavy = isinstance(likelihood, gpflow.likelihoods.StudentT)
+    if heavy and standardizer.y_transform == "log":
+        found[1:] = [np.full_like(part, np.inf) for part in found[1:]]
+    return found
+
+
+def _has_gaussian_quantiles(model: Any) -> bool:
+    """Whether observations are Gaussian, or are taken for such since they cannot be drawn."""
+    return _is_gaussian(model) or not can_sample(model.likelihood)
 
 
 def _is_gaussian(model: Any) -> bool:
@@ -338,16 +412,16 @@ def predict_interval(
     coverage: float = 0.95,
     chunk_size: int = 4096,
     advance: Callable[[int], None] | None = None,
-) -> tuple[tuple[np.ndarray, np.ndarray], list[np.ndarray]]:
+) -> tuple[Predicted, list[np.ndarray]]:
     """
-    Mean and variance of new observations, and :func:`central_interval`, ``[N, P]`` each.
+    New observations in original units, and :func:`central_interval`, ``[N, P]`` each.
 
     :param advance: called with the number of rows of each chunk that is done.
     """
     rows = standardizer.transform_inputs(X)
     of_y = moments_in_chunks(model, "predict_y", rows, chunk_size, advance)
     ends = _interval_ends(model, standardizer, rows, of_y, coverage, chunk_size)
-    return standardizer.inverse_mean_variance(*of_y), ends
+    return in_original_units(model, standardizer, rows, of_y, chunk_size), ends
 
 
 def _has_closed_form(model: Any, coverage: float) -> bool:

@@ -17,6 +17,7 @@ from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.registry import AUTO, kind_of
 from gpflow_sparse.recipes.rows import Pair
 
 # Smallest mean of weights without advice, and largest excess over 1 that is rounding.
@@ -74,6 +75,14 @@ def advice_on_mean(weights: np.ndarray) -> str:
         f"the mean {mean:.3g}, as if only so many rows were there for each, which makes "
         "predictions vague; divide weights that compare rows with each other by their mean."
     )
+
+
+def weights_of_copies(
+    weights: np.ndarray | None, method: str, conformal: bool
+) -> np.ndarray | None:
+    """Weights that rows have from their copies; None where weights would be refused."""
+    is_taken = method == AUTO or kind_of(method).takes_weights
+    return weights if is_taken and not conformal else None
 
 
 def weights_of_batches(recipe: Recipe, dataset: Dataset) -> np.ndarray | None:

@@ -159,7 +159,7 @@ def partial_dependence(
     for (factor, rows), end in zip(grids.items(), ends, strict=True):
         part = frame[end - len(rows) : end]
         nearest = cKDTree(rows[:, factor.columns]).query(X[:, factor.columns])[1]
-        heights = part.filter(regex="^(mean|probability_)").to_numpy()[nearest]
+        heights = part.filter(regex="^(mean|median|probability_)").to_numpy()[nearest]
         size = float(np.sqrt(heights.var(axis=0).sum()))
         effects.append(Effect(factor, factor.places(rows), part, size))
     return sorted(effects, key=lambda effect: -effect.size)
@@ -169,7 +169,7 @@ def pit_of(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
     """Probability integral transforms [N, P]; of Gaussians if the predictions have none."""
     if "pit" in predictions:
         return predictions["pit"]
-    return metrics.pit(Y, predictions["mean"], predictions["variance"])
+    return metrics.pit(Y, predictions["point"], predictions["variance"])
 
 
 def residuals(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
@@ -195,6 +195,6 @@ def surprising_rows(Y: np.ndarray, predictions: dict[str, np.ndarray], count: in
     if "probabilities" in predictions:
         likelihood = predictions["probabilities"][np.arange(len(Y)), Y[:, 0].astype(int)]
         return np.argsort(likelihood, kind="stable")[:count]
-    distance = np.abs(Y - predictions["mean"]) / np.sqrt(predictions["variance"])
+    distance = np.abs(Y - predictions["point"]) / np.sqrt(predictions["variance"])
     size = np.abs(residuals(Y, predictions))
     return np.lexsort((-distance.max(axis=1), -size.max(axis=1)))[:count]

@@ -86,7 +86,7 @@ def plot_predictions(
             draw_confusion(axis, Y, run.predictions["probabilities"], labels)
             axis.set_title(f"{run.title}\nerror rate {run.metrics['error_rate']:.3g}")
         else:
-            draw_scatter(axis, Y, run.predictions["mean"], run.predictions["variance"])
+            draw_scatter(axis, Y, run.predictions["point"], run.predictions["variance"])
             axis.set_title(
                 f"{run.title}\nRMSE {run.metrics['rmse']:.3g}, "
                 f"95 % coverage {100 * run.metrics['coverage']:.1f} %"

@@ -356,7 +356,8 @@ def _surprising(
         for p in range(Y.shape[1]):
             end = "" if Y.shape[1] == 1 else f"_{p}"
             columns[f"observed{end}"] = Y[:, p]
-            for name, words in (("mean", "predicted"), ("lower_95", "from"), ("upper_95", "to")):
+            point = "mean" if f"mean{end}" in predicted else "median"
+            for name, words in ((point, "predicted"), ("lower_95", "from"), ("upper_95", "to")):
                 columns[f"{words}{end}"] = predicted[f"{name}{end}"]
             columns[f"residual{end}"] = z[:, p]
     for factor in [factor for factor in factors if factor.kind != "period"][:_SHOWN_INPUTS]:

@@ -28,7 +28,7 @@ def accuracy(Y: np.ndarray, predictions: dict[str, Any], target_name: str) -> An
     """Observed outputs against predicted means with 95 % intervals."""
     figure = _panel()
     axis = figure.axes[0]
-    draw_scatter(axis, Y, predictions["mean"], predictions["variance"])
+    draw_scatter(axis, Y, predictions["point"], predictions["variance"])
     # a name such as "cost in $" is not a formula
     axis.set_xlabel(f"predicted {target_name}", parse_math=False)
     axis.set_ylabel(f"observed {target_name}", parse_math=False)
@@ -102,7 +102,7 @@ def effect_of_column(effect: Effect, X: np.ndarray, residuals: np.ndarray, targe
     """
     figure = new_figure(4.2, 4.6)
     above, below = figure.subplots(2, 1, sharex=True)
-    is_class = "mean" not in effect.predicted
+    is_class = "lower_95" not in effect.predicted
     if is_class:
         _draw_probabilities(above, effect)
         above.set_ylabel("probability")
@@ -118,13 +118,15 @@ def effect_of_column(effect: Effect, X: np.ndarray, residuals: np.ndarray, targe
 
 
 def _draw_band(axis: Any, effect: Effect) -> None:
-    mean, low, high = (effect.predicted[k] for k in ("mean", "lower_95", "upper_95"))
+    point = "mean" if "mean" in effect.predicted else "median"
+    middle, low, high = (effect.predicted[k] for k in (point, "lower_95", "upper_95"))
     x = effect.places
     if effect.factor.kind == "category":
-        axis.errorbar(x, mean, np.stack([mean - low, high - mean]), fmt="o", color=_BLUE, lw=1.2)
+        lengths = np.stack([middle - low, high - middle])
+        axis.errorbar(x, middle, lengths, fmt="o", color=_BLUE, lw=1.2)
     else:
         axis.fill_between(x, low, high, color=_BLUE, alpha=0.2, lw=0.0)
-        axis.plot(x, mean, color=_BLUE)
+        axis.plot(x, middle, color=_BLUE)
 
 
 def _draw_probabilities(axis: Any, effect: Effect) -> None:

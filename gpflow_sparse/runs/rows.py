@@ -21,7 +21,7 @@ from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
-from gpflow_sparse.recipes.weights import advice_on_mean
+from gpflow_sparse.recipes.weights import advice_on_mean, weights_of_copies
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 from gpflow_sparse.validation.checks import mean_at_most_one
@@ -83,12 +83,8 @@ def _split_file(
         _require_rows(config, len(frame))
         column = known.target if known else None
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
-    if target.num_classes is None:
-        given = None if weights is None else weights.loc[inputs.index].to_numpy()
-        kept, summed, note = distinct_rows_of(inputs, target.values[:, None], given)
-        inputs, target = inputs.iloc[kept], target._replace(values=target.values[kept])
-        weights = None if summed is None else pd.Series(summed, inputs.index)
-        notes += (note,) if note else ()
+    inputs, target, weights, note = _without_copies(config, inputs, target, weights)
+    notes += (note,) if note else ()
     _require_rows(config, len(inputs))
     rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
@@ -119,6 +115,21 @@ def _split_file(
         else mean_at_most_one(weights.loc[numbers[train]].to_numpy()),
         test_weights=None if weights is None else weights.loc[numbers[test]].to_numpy(),
     ), (numbers[train], numbers[test])
+
+
+def _without_copies(
+    config: RunConfig, inputs: pd.DataFrame, target: Target, weights: pd.Series | None
+) -> tuple[pd.DataFrame, Target, pd.Series | None, str]:
+    """The rows of a regression that are not copies of others, their weights, and a note."""
+    if target.num_classes is not None:
+        return inputs, target, weights, ""
+    given = None if weights is None else weights.loc[inputs.index].to_numpy()
+    kept, summed, note = distinct_rows_of(inputs, target.values[:, None], given)
+    if given is None:
+        conformal = bool(getattr(config.recipe, "conformal", False))
+        summed = weights_of_copies(summed, config.recipe.name, conformal)
+    inputs, target = inputs.iloc[kept], target._replace(values=target.values[kept])
+    return inputs, target, None if summed is None else pd.Series(summed, inputs.index), note
 
 
 def _split_weights(

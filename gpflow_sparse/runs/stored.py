@@ -252,8 +252,9 @@ def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.Dat
     Predictions in original units as named columns.
 
     :param chunk_size: rows per call of the model, which bounds the memory.
-    :return: mean, standard deviation of an observation, and the central 95 % interval; or the
-        probability of each class and the likeliest class.
+    :return: mean, standard deviation of an observation, and the central 95 % interval, with the
+        median in place of the mean for transformed outputs; or the probability of each class and
+        the likeliest class.
     """
     return pd.concat(predict_parts(stored, X, chunk_size), ignore_index=True)
 
@@ -289,12 +290,12 @@ def _predict_part(
         P = class_probabilities(scaler.inverse_mean_variance(*moments)[0], stored.num_classes)
         frame = pd.DataFrame(P, columns=[f"probability_{label}" for label in stored.labels])
         return frame.assign(**{"class": np.array(stored.labels)[P.argmax(axis=1)]})
-    (mean, variance), (low, high) = predict_interval(
+    (point, _, variance), (low, high) = predict_interval(
         predictor, scaler, X, chunk_size=chunk_size, advance=advance
     )
-    suffixes = [""] if mean.shape[1] == 1 else [f"_{p}" for p in range(mean.shape[1])]
+    suffixes = [""] if point.shape[1] == 1 else [f"_{p}" for p in range(point.shape[1])]
     columns = {
-        "mean": mean,
+        "mean" if scaler.y_transform == "none" else "median": point,
         "standard_deviation": np.sqrt(variance),
         "lower_95": low,
         "upper_95": high,

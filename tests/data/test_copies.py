@@ -24,6 +24,8 @@ def test_copies_are_left_out_and_their_weights_added(table):
     kept, weights, note = distinct_rows_of(inputs, Y, np.full(43, 0.5))
     np.testing.assert_array_equal(kept, np.arange(40))
     np.testing.assert_array_equal(weights, np.where(np.isin(kept, [2, 3, 4]), 1.0, 0.5))
+    _, weights, _ = distinct_rows_of(inputs, Y)
+    np.testing.assert_allclose(weights, np.where(np.isin(kept, [2, 3, 4]), 2.0, 1.0) * 40 / 43)
     assert note.startswith("3 rows left out: copies of other rows in all inputs")
     kept, weights, note = distinct_rows_of(inputs.iloc[:40], Y[:40])
     assert (len(kept), weights, note) == (40, None, "")

@@ -6,10 +6,13 @@ import sys
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.testing import assert_allclose
-from scipy import stats
+from scipy import integrate, stats
 
 from gpflow_sparse.data import Standardizer
+from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.sinh_arcsinh import from_normal
 
 X = np.array([[1.0, 5.0, 10.0], [3.0, 5.0, 30.0], [5.0, 5.0, 20.0]])
 Y = np.array([[100.0, -1.0], [300.0, 1.0], [200.0, 0.0]])
@@ -155,6 +158,27 @@ def test_transformed_outputs_come_back_with_their_density_and_moments(transform)
     found = scaler.inverse_mean_variance(mean, variance)
     assert_allclose(found[0][0], points.mean(0), rtol=0.01)
     assert_allclose(found[1][0], points.var(0), rtol=0.03)
+
+
+def test_moments_of_transformed_outputs_are_of_the_predicted_distribution():
+    """Of a sinh-arcsinh distribution under a logarithm; a Gaussian has the mean 1.47."""
+    scaler = Standardizer([0.0], [1.0], [0.1], [0.7], "log")
+    shape = Calibration(skewness=0.3, tail=0.8)
+    zero = tf.zeros([1, 1], tf.float64)
+    found = scaler.to_original_summary(lambda levels: shape.quantiles((zero, zero + 1.0), levels))
+
+    def moment(power):
+        def integrand(z):
+            r = from_normal(tf.constant(z, tf.float64), 0.3, 0.8).numpy()
+            return np.exp(power * (0.1 + 0.7 * r)) * stats.norm.pdf(z)
+
+        return integrate.quad(integrand, -7.0, 7.0, limit=200)[0]
+
+    middle = from_normal(tf.constant(0.0, tf.float64), 0.3, 0.8).numpy()
+    assert_allclose(found[0].numpy().item(), np.exp(0.1 + 0.7 * middle), rtol=1e-12)
+    assert_allclose(found[1].numpy().item(), moment(1), rtol=1e-4)
+    assert_allclose(found[2].numpy().item(), moment(2) - moment(1) ** 2, rtol=1e-2)
+    assert found[1].numpy().item() > 1.03 * np.exp(0.1 + 0.5 * 0.7**2)
 
 
 def test_a_transform_that_does_not_fit_is_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from scipy import stats
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -18,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.targets import split_target
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
@@ -93,6 +95,33 @@ def mixture():
     found = SparseGPRegressor(method_options=options, random_state=0).fit(X, np.exp(y))
     assert found.method_ == "mixture"
     return found
+
+
+def test_transformed_outputs_are_predicted_by_their_medians(tmp_path):
+    """The mean of the inverse of a logarithm explodes where the model knows little."""
+    X, y = smooth()
+    options = {"transform": "log", "num_components": 2, "num_draws": 4}
+    found = SparseGPRegressor("mixture", method_options=options, random_state=0)
+    found.fit(X, np.exp(y))
+    new = np.concatenate([smooth(5, seed=1)[0], np.full((1, 3), 30.0)])
+    median, deviation = found.predict(new, return_std=True)
+    Z = found._standardized(new)
+    levels = stats.norm.cdf(np.linspace(-7.0, 7.0, 401))
+    quantiles = found.model_.predict_quantiles(Z, levels).numpy()[..., 0]
+    points = found.model_.standardizer.inverse_outputs(quantiles.reshape(-1, 1)).reshape(401, 6)
+    np.testing.assert_allclose(median, points[200], rtol=1e-6)
+    weights = np.gradient(levels)[:, None]
+    mean = np.sum(weights * points, axis=0)
+    np.testing.assert_allclose(found.predict(new, point="mean")[:5], mean[:5], rtol=1e-2)
+    variance = np.sum(weights * (points - mean) ** 2, axis=0)
+    np.testing.assert_allclose(deviation[:5], np.sqrt(variance[:5]), rtol=3e-2)
+    assert found.predict(new, point="mean")[5] > 1.2 * median[5]  # far from the rows
+    gs.export(found.model_, tmp_path / "exported")
+    exported = tf.saved_model.load(tmp_path / "exported")
+    for part, wanted in zip(exported.predict(new), (median, deviation**2), strict=True):
+        np.testing.assert_allclose(part[:, 0], wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match="point must be 'mean' or None, got 'mode'"):
+        found.predict(new, point="mode")
 
 
 def test_draws_leave_the_generators_of_the_user_as_they_are(mixture):

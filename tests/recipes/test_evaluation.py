@@ -15,6 +15,7 @@ from gpflow_sparse.recipes.evaluation import (
     CachedModel,
     central_interval,
     evaluate,
+    in_original_units,
     predict_interval,
 )
 from gpflow_sparse.recipes.observations import make_likelihood
@@ -54,7 +55,10 @@ def test_a_log_transform_is_scored_as_a_lognormal():
     scores, predictions = evaluate(model, scaler, np.zeros((4000, 1)), Y)
     true = stats.lognorm(0.5 * np.sqrt(1.25), scale=np.e)
     np.testing.assert_allclose(scores["nlpd"], -true.logpdf(Y).mean(), rtol=1e-9)
-    np.testing.assert_allclose(predictions["mean"], true.mean(), rtol=1e-9)
+    np.testing.assert_allclose(predictions["point"], true.median(), rtol=1e-9)
+    np.testing.assert_allclose(predictions["variance"], true.var(), rtol=1e-6)
+    expected = np.sqrt(np.mean((Y - true.median()) ** 2))
+    np.testing.assert_allclose(scores["rmse"], expected, rtol=1e-9)
     np.testing.assert_allclose(predictions["pit"], true.cdf(Y), rtol=1e-9)
     low, high = central_interval(model, scaler, np.zeros((1, 1)), 0.9)
     np.testing.assert_allclose([low.item(), high.item()], true.ppf([0.05, 0.95]), rtol=1e-9)
@@ -62,6 +66,16 @@ def test_a_log_transform_is_scored_as_a_lognormal():
     spread = 0.5 * np.abs(draws[0] - draws[1]).mean()
     expected = np.abs(Y[:, 0] - draws[0, :4000]).mean() - spread
     np.testing.assert_allclose(scores["crps"], expected, rtol=0.05)
+
+
+def test_students_noise_has_no_mean_under_a_logarithm():
+    scaler = Standardizer([0.0], [1.0], [1.0], [0.5], "log")
+    model = Known(gpflow.likelihoods.StudentT())
+    zeros = np.zeros((2, 1))
+    found = in_original_units(model, scaler, zeros, (zeros, zeros + 2.0))
+    np.testing.assert_allclose(found.point, np.e, rtol=0.1)  # from draws
+    assert np.all(np.isinf(found.mean))
+    assert np.all(np.isinf(found.variance))
 
 
 def test_counts_are_scored_by_draws():
@@ -142,7 +156,9 @@ def test_many_rows_are_predicted_in_parts_and_compiled_as_few_are(rng, noise, mo
     scaler = Standardizer.fit(X, X[:, :1])
     for module in (observations, stored):
         monkeypatch.setattr(module, "BLOCK", 4)
-    (mean, variance), (low, high) = predict_interval(CachedModel(model), scaler, X, chunk_size=31)
+    (mean, _, variance), (low, high) = predict_interval(
+        CachedModel(model), scaler, X, chunk_size=31
+    )
     for one, other in zip(
         central_interval(CachedModel(model), scaler, X), (low, high), strict=True
     ):

@@ -121,7 +121,7 @@ def test_constant_columns_have_no_effect_and_few_numbers_are_all_compared(rng):
 
 def test_residuals_are_quantiles_of_the_transforms_of_any_likelihood(rng):
     Y, mean, variance = rng.normal(size=(9, 2)), rng.normal(size=(9, 2)), np.full((9, 2), 4.0)
-    predictions = {"mean": mean, "variance": variance}
+    predictions = {"point": mean, "variance": variance}
     np.testing.assert_allclose(residuals(Y, predictions), (Y - mean) / 2.0, rtol=1e-6)
     pit = rng.uniform(size=(9, 2))
     pit[0, 0] = 1.0
@@ -139,7 +139,7 @@ def test_planted_outliers_are_the_most_surprising_rows(rng):
     Y = mean + np.sqrt(variance) * np.clip(rng.normal(size=(1000, 1)), -3.0, 3.0)
     for row, z in ((17, -4.0), (400, 5.0), (3, 20.0), (999, 30.0)):
         Y[row] = mean[row] + z * np.sqrt(variance[row])
-    predictions = {"mean": mean, "variance": variance}
+    predictions = {"point": mean, "variance": variance}
     assert surprising_rows(Y, predictions, 4).tolist() == [999, 3, 400, 17]
     pit = gs.data.metrics.pit(Y, mean, variance)
     assert surprising_rows(Y, predictions | {"pit": pit}, 4).tolist() == [999, 3, 400, 17]

@@ -295,8 +295,8 @@ def lines(axis):
 
 def test_the_pictures_of_a_regression_show_the_metrics():
     _, rows = regression()
-    Y, mean, variance = rows.Y, rows.predictions["mean"], rows.predictions["variance"]
-    pit = pit_of(Y, {"mean": mean, "variance": variance})
+    Y, mean, variance = rows.Y, rows.predictions["point"], rows.predictions["variance"]
+    pit = pit_of(Y, {"point": mean, "variance": variance})
     (outline,) = report_pictures.pit_histogram(pit).axes[0].patches[1:]
     density, _ = np.histogram(pit, bins=20, range=(0, 1), density=True)
     np.testing.assert_allclose(np.unique(outline.get_xy()[:, 1])[-1], density.max())
@@ -307,7 +307,7 @@ def test_the_pictures_of_a_regression_show_the_metrics():
 
 def test_a_likelihood_that_is_not_gaussian_has_calibration_only_from_its_transforms():
     known, rows = regression()
-    plain = rows._replace(predictions={k: rows.predictions[k] for k in ("mean", "variance")})
+    plain = rows._replace(predictions={k: rows.predictions[k] for k in ("point", "variance")})
     drawn = plain._replace(predictions=plain.predictions | {"pit": np.full_like(rows.Y, 0.5)})
     counts = [
         len(report._calibration(known, case, {"calibration": calibration}, "y"))

@@ -114,6 +114,8 @@ class MixturePosterior(SparsePosterior):
         self.components, self.rows = tuple(components), tuple(rows)
         self._log_shares = log_shares
         self._kernels = [KernelFunction(component.kernel) for component in components]
+        # a SavedModel needs every variable as an attribute of a module
+        self._fixed = [function.kernel for function in self._kernels]
         super().__init__(
             components[0].kernel,
             rows[0].X,
