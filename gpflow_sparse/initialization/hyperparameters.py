@@ -29,7 +29,7 @@ from gpflow_sparse.initialization.exact_likelihood import (
     lower_factor,
 )
 from gpflow_sparse.initialization.inducing_inputs import in_units
-from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
+from gpflow_sparse.initialization.repeated_rows import Rows, held_out, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
 from gpflow_sparse.numerics.searches import warn_if_unmoved
@@ -177,7 +177,7 @@ def local_hyperparameters(
     numbers = num_rows, max_iterations, noise_variance
     rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
     checks.require_count(num_subsets, "num_subsets")
-    rest, _ = _held_out(len(rows.X), _HELD_OUT, seed)
+    rest, _ = held_out(len(rows.X), _HELD_OUT, seed)
     scaled = in_units(kernel, rows.X)[rest]
     centers = scaled[: max(1, min(num_subsets, len(rest) // num_rows))]
     found = rest[NeighborIndex(scaled).query(centers, min(num_rows, len(rest)))]  # [B, n]
@@ -285,13 +285,6 @@ def _require_arguments(
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
     return merge_rows(X, Y, checks.require_row_weights(row_weights, X))
-
-
-def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
-    """Other rows and held-out rows, at most a fifth, in random order."""
-    order = np.random.default_rng(checks.require_seed(seed)).permutation(num_rows)
-    count = num_rows - min(most, num_rows // 5)
-    return order[:count], order[count:]
 
 
 def _fit(
@@ -474,21 +467,21 @@ def _neighbor_log_density(
 ) -> float:
     """See :func:`neighbor_log_density`."""
     kernel, noise = model.kernel, tf.convert_to_tensor(model.noise_variance)
-    rest, held_out = _held_out(len(rows.X), num_held_out, seed)
-    if not len(held_out):
+    rest, judged = held_out(len(rows.X), num_held_out, seed)
+    if not len(judged):
         return 0.0
     scaled = in_units(kernel, rows.X)
     count = min(num_neighbors, len(rest))
-    around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
+    around = rest[NeighborIndex(scaled[rest]).query(scaled[judged], count)]  # [n, H]
     errors, size = _errors(model, rows), max(1, _ENTRIES // count**2)
     moments = []
     try:
-        for start in range(0, len(held_out), size):
+        for start in range(0, len(judged), size):
             block = slice(start, start + size)
-            near, X = errors.take(around[block]), tf.gather(rows.X, held_out[block])
+            near, X = errors.take(around[block]), tf.gather(rows.X, judged[block])
             noises = near.noises(noise)
             moments.append(nearest_rows_moments(kernel, noises, X, near.X, near.Y))
     except (*_FAILURES, linalg.FactorizationError):
         return -np.inf
     mean, var = (tf.concat(parts, axis=0) for parts in zip(*moments, strict=True))
-    return _mean_density(errors.take(held_out), noise, mean, var, calibrated)
+    return _mean_density(errors.take(judged), noise, mean, var, calibrated)

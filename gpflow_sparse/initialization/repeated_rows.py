@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics.row_table import RowGroups, group_rows
+from gpflow_sparse.validation import checks
 
 Array = np.ndarray
 # Difference of two values of a column that counts as rounding, in units in the last place.
@@ -39,6 +40,19 @@ def distinct_rows(X: Array) -> Array:
     """The distinct rows of ``X [N, D]`` in the order in which they occur first."""
     groups = group_rows(X)
     return X[groups.first] if groups.any_repeats else X
+
+
+def held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
+    """Indices of other rows and of held-out rows, at most a fifth, in random order."""
+    order = np.random.default_rng(checks.require_seed(seed)).permutation(num_rows)
+    count = num_rows - min(most, num_rows // 5)
+    return order[:count], order[count:]
+
+
+def rows_not_held_out(X: Array, most: int, seed: int) -> Array:
+    """Indices of the rows of ``X [N, D]`` that are equal to none of the distinct rows held out."""
+    groups = group_rows(without_rounding(X))
+    return np.flatnonzero(np.isin(groups.of_row, held_out(len(groups.first), most, seed)[0]))
 
 
 class Rows(NamedTuple):

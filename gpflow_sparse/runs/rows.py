@@ -86,9 +86,7 @@ def _split_file(
     inputs, target, weights, note = _without_copies(config, inputs, target, weights)
     notes += (note,) if note else ()
     _require_rows(config, len(inputs))
-    rows = np.random.default_rng(config.split).permutation(len(inputs))
-    num_test = max(1, len(rows) // 10)
-    train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
+    train, test = _split_rows(len(inputs), config.split)
     names = tuple(inputs.columns)
     if only_numbers:
         X = inputs.to_numpy()
@@ -110,11 +108,16 @@ def _split_file(
         test_rows=numbers[test],
         notes=notes,
         test_empty=None if table is None else table.empty(inputs.iloc[test]),
-        weights=None
-        if weights is None
-        else mean_at_most_one(weights.loc[numbers[train]].to_numpy()),
+        weights=None if weights is None else weights.loc[numbers[train]].to_numpy(),
         test_weights=None if weights is None else weights.loc[numbers[test]].to_numpy(),
     ), (numbers[train], numbers[test])
+
+
+def _split_rows(num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of training rows, and of a tenth of the rows for testing, in increasing order."""
+    rows = np.random.default_rng(seed).permutation(num_rows)
+    num_test = max(1, num_rows // 10)
+    return np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
 
 
 def _without_copies(
@@ -147,7 +150,8 @@ def _split_weights(
     used = values > 0.0
     advice = advice_on_mean(values[used].to_numpy()) if used.any() else ""
     notes = (f"row_weights {name!r} has {advice}",) if advice else ()
-    return frame[used].drop(columns=name), values[used], notes
+    weights = pd.Series(mean_at_most_one(values[used].to_numpy()), values[used].index)
+    return frame[used].drop(columns=name), weights, notes
 
 
 def read_weights(frame: pd.DataFrame, name: str) -> pd.Series:

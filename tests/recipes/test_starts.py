@@ -17,12 +17,13 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.initialization import (
     hyperparameters,
     median_lengthscales,
+    repeated_rows,
     subset_hyperparameters,
 )
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.log_rates import log_rates
 from gpflow_sparse.recipes.registry import RECIPES, recipe_of
-from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
+from gpflow_sparse.recipes.starts import InitialHyperparameters, _Trial, resolved
 
 FOR_CLASSES = ("dirichlet_gpnn", "site_vgp")
 TABULAR = [n for n, kind in RECIPES.items() if not kind.takes_images and n not in FOR_CLASSES]
@@ -335,6 +336,22 @@ def test_lengthscales_are_along_the_axes_of_gradients_where_these_predict_better
     model = build_model(chosen, dataset, kernel=found.kernel, noise_variance=0.01)
     again = build_model(chosen, dataset, start=model)  # which has the matrix too
     np.testing.assert_allclose(*(m.predict_f(dataset.train[0][:5])[0] for m in (model, again)))
+
+
+def test_axes_of_gradients_do_not_depend_on_the_rows_that_judge_them():
+    """A fifth of the distinct rows; rows that are equal to one of them are left out with it."""
+    dataset, _ = waves(True, count=300)
+    rows = [np.concatenate([part, part[:50]]) for part in dataset.train]
+    _, judged = repeated_rows.held_out(300, 2000, 0)
+    judged = np.concatenate([judged, 300 + judged[judged < 50]])
+    recipe = recipe_of("gpnn", kernel="squared_exponential", num_subset=100)
+    changed, axes = rows[1].copy(), []
+    changed[judged] = -changed[judged]
+    for Y in (rows[1], changed):
+        starts = InitialHyperparameters(dataclasses.replace(dataset, train=(rows[0], Y)))
+        trial = _Trial(recipe.kernel, recipe.ard, recipe.on_grid, recipe.seed, 100)
+        axes.append(starts._axes(trial)[0])
+    np.testing.assert_array_equal(*axes)
 
 
 def rates(rng):
