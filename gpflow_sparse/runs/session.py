@@ -1,12 +1,17 @@
-"""Setup of TensorFlow for a command: messages, float type and device."""
+"""Setup of TensorFlow for a command: messages, float type, device, and the answer to Ctrl-C."""
 
 import contextlib
 import gc
 import os
+import signal
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
+
+import click
 
 from gpflow_sparse.runs import workers
 
@@ -45,8 +50,44 @@ def session(
         # on recent GPUs TensorFloat-32 would round products to 10 bits
         tf.config.experimental.enable_tensor_float_32_execution(False)
     placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
-    with gpflow.config.as_context(precision), placement:
+    with gpflow.config.as_context(precision), placement, _ctrl_c_acknowledged():
         yield strategy
+
+
+@contextlib.contextmanager
+def _ctrl_c_acknowledged() -> Iterator[None]:
+    """
+    Say on standard error that Ctrl-C has arrived, at once.
+
+    Python handles a signal between two of its own instructions, so that a long operation of
+    TensorFlow or SciPy delays it. The number of the signal, which Python writes into a socket, is
+    not delayed, and a thread reads it. Signals are left as they are outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    reader = threading.Thread(target=_acknowledge, args=(receiver,), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        sender.close()  # ends the thread
+        reader.join()
+        receiver.close()
+
+
+def _acknowledge(receiver: socket.socket) -> None:
+    """Print a line for each Ctrl-C until the other end of a socket is closed."""
+    while number := receiver.recv(1):
+        if number[0] == signal.SIGINT:
+            click.echo(
+                "Ctrl-C: the present computation ends first, then what can be kept is kept",
+                err=True,
+            )
 
 
 def strategy_of(devices: str | None) -> Any:

@@ -1,13 +1,20 @@
 """Tables of predictions as csv, in parts."""
 
+import io
+import os
+import signal
 import sys
+import threading
+import time
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 
 from gpflow_sparse.persistence import locks
+from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import clear_errors, progress_of_rows, write_csv
 
 FRAMES = {
@@ -84,3 +91,28 @@ def test_warnings_are_as_usual_where_the_user_asked_for_them(monkeypatch):
 class Closed:
     def fileno(self):
         raise OSError("no descriptor")
+
+
+def test_ctrl_c_is_acknowledged_while_an_operation_of_tensorflow_runs(monkeypatch):
+    """The operation waits for a number, which it gets after the line, or after five seconds."""
+    numbers, said, err = tf.queue.FIFOQueue(1, tf.int32), [], io.StringIO()
+
+    def press_ctrl_c():
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            time.sleep(0.05)
+            if "Ctrl-C: the present computation ends first" in err.getvalue():
+                said.append(err.getvalue())
+                break
+        numbers.enqueue(1)
+
+    helper = threading.Thread(target=press_ctrl_c)
+    monkeypatch.setattr(sys, "stderr", err)
+    with pytest.raises(KeyboardInterrupt), session(False, None):
+        helper.start()
+        numbers.dequeue()
+        time.sleep(10.0)
+    helper.join()
+    assert len(said) == 1
+    assert signal.set_wakeup_fd(-1) == -1
