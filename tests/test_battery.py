@@ -198,6 +198,16 @@ def test_predictions_are_compiled_where_the_number_of_columns_is_not_static(memb
         compiled(XNEW[:, :1])
 
 
+def test_posteriors_predict_in_the_float_type_of_their_model_whatever_the_default_is_then():
+    for name in ("solvegp", "swsgp", "deep", "basis_gpr", "gpnn", "mixture"):
+        model = perturb(PREDICTORS[name].build())
+        posterior, expected = model.posterior(), model.predict_f(XNEW)
+        with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+            for predict in (posterior.predict_f, model.posterior().predict_f):
+                for got, value in zip(predict(XNEW), expected, strict=True):
+                    np.testing.assert_allclose(got, value, atol=1e-12)
+
+
 @every_model
 def test_gradients_exist_and_are_finite(member):
     for model in (member.build(), perturb(member.build())):

@@ -61,7 +61,9 @@ def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
     return with_data
 
 
-def keep_training_data(data: Any, *, batches: bool, copy: bool = True) -> TrainingData:
+def keep_training_data(
+    data: Any, *, batches: bool, copy: bool = True, dtype: tf.DType | None = None
+) -> TrainingData:
     """
     Training data in the form in which a model keeps them.
 
@@ -72,6 +74,7 @@ def keep_training_data(data: Any, *, batches: bool, copy: bool = True) -> Traini
     :param batches: whether the model can read its data in passes.
     :param copy: whether arrays in memory become tensors; if not they are read like files, for a
         model that does not keep them.
+    :param dtype: float type of the tensors; None for GPflow's default.
     :raises ValueError: for anything else, and for batches if the model cannot.
     """
     kind = np.memmap if copy else np.ndarray
@@ -83,7 +86,7 @@ def keep_training_data(data: Any, *, batches: bool, copy: bool = True) -> Traini
         if not batches:
             raise ValueError("data must be arrays (X [N, D], Y [N, P]), got a tf.data.Dataset.")
         return _require_dataset(data)
-    X, Y = checks.require_data(data)
+    X, Y = checks.require_data(data, dtype=dtype)
     return variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-import gpflow
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 
+from gpflow_sparse.bases.base import float_type
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference.blocks import (
     Block,
@@ -225,8 +225,8 @@ class SparsePosterior(AbstractPosterior):
 
     @property
     def dtype(self) -> tf.DType:
-        """Float type of predictions."""
-        return gpflow.default_float()
+        """Float type of predictions: that of the kernel, whatever GPflow's default is now."""
+        return float_type(self.kernel)
 
     def _current_q(self) -> tuple[Any, Any]:
         """``q_mu`` and ``q_sqrt`` as given, or as the function returns them now."""

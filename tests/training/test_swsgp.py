@@ -48,6 +48,14 @@ def run(model, source=None, **options):
     return bits(model), history.elbo
 
 
+def test_training_starts_in_the_float_type_of_the_model_whatever_the_default_is_then():
+    expected, model = swsgp(), swsgp()
+    expected.start_training(data())
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model.start_training(data())
+    assert bits(model) == bits(expected) != bits(swsgp())
+
+
 @pytest.mark.parametrize("num_remembered", [0, 40, None])
 def test_where_and_when_neighbors_are_found_changes_nothing(num_remembered, monkeypatch):
     """In the graph; by a tree, a batch ahead; from memory."""

@@ -262,9 +262,8 @@ class SoftKI(VariationalModel):
         if isinstance(X, tf.data.Dataset):
             data = keep_training_data(X, batches=True)
         else:
-            data = keep_training_data(
-                (X, Y), batches=True, copy=not _are_sound_arrays(X, Y, self.dtype)
-            )
+            copy = not _are_sound_arrays(X, Y, self.dtype)
+            data = keep_training_data((X, Y), batches=True, copy=copy, dtype=self.dtype)
         found, expected = columns(data), (self.input_dim, self.num_latent_gps)
         if found != expected:
             raise ValueError(

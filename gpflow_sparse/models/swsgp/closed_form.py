@@ -375,7 +375,7 @@ def observations(
 def data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
     model._require_parts(model.input_dim, model.dtype)
-    data = keep_training_data(X if Y is None else (X, Y), batches=True)
+    data = keep_training_data(X if Y is None else (X, Y), batches=True, dtype=model.dtype)
     if isinstance(data, tf.data.Dataset):
         blocks = data.rebatch(rows)
     else:

@@ -66,8 +66,8 @@ class SitePosterior(SparsePosterior):
             )
         self._given_prior = prior
         if not (callable(targets) and precisions is None):
-            self._q_mu = checks.require_matrix(targets, "targets")
-            self._q_sqrt = checks.require_matrix(precisions, "precisions")
+            self._q_mu = checks.require_matrix(targets, "targets", self.dtype)
+            self._q_sqrt = checks.require_matrix(precisions, "precisions", self.dtype)
             shape = (inducing_variable.Z.shape[0], self._q_mu.shape[1])
             for name, part in (("targets", self._q_mu), ("precisions", self._q_sqrt)):
                 if tuple(part.shape) != shape:
