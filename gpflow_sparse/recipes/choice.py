@@ -19,12 +19,7 @@ from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved
 from gpflow_sparse.recipes.task import Task, candidates, method_of
-from gpflow_sparse.recipes.tree_mean import (
-    ClassTreeMean,
-    TreeMean,
-    expected_seconds,
-    fit_tree_mean,
-)
+from gpflow_sparse.recipes.tree_mean import ClassTreeMean, TreeMean, expected_seconds, fit_tree_mean
 from gpflow_sparse.training.calibration import calibration_improvement
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
