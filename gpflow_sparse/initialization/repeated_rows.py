@@ -81,7 +81,7 @@ class Rows(NamedTuple):
 
     def within(self, noise_variance: tf.Tensor) -> tf.Tensor:
         """Log density of all outputs less the log density of the means, ``[..., n]``, or 0."""
-        if self.counts is None:
+        if self.counts is None or self.powers is None:
             return tf.zeros([], self.Y.dtype)
         num_outputs = tf.cast(tf.shape(self.Y)[-1], self.Y.dtype)
         logs = (self.powers - 1.0) * tf.math.log(2.0 * math.pi * noise_variance)
@@ -100,7 +100,7 @@ class Rows(NamedTuple):
         """
         errors = ((self.Y - mean) / tf.sqrt(var)).numpy()
         each = errors.ravel(), np.ones(errors.size)
-        if self.counts is None:
+        if self.counts is None or self.powers is None:
             return each
         around = errors.shape[1] * np.maximum(self.powers.numpy() - 1.0, 0.0)
         repeated = around > 0.0

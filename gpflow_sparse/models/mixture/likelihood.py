@@ -72,12 +72,14 @@ class ClosedFormLikelihood:
         self._own = [stationary.variance, stationary.lengthscales, noise_variance, *scales]
         rows = in_float64(rows)
         X = stationary.slice(rows.X, None)[0].numpy()
-        repeats = [None if part is None else part.numpy() for part in rows[2:]]
+        counts, deviations, powers = (None if p is None else p.numpy() for p in rows[2:])
         self._gp = ExactGP(
             X - X.mean(axis=0),  # distances do not depend on a common shift
             rows.Y.numpy(),
             PROFILES[type(stationary)],
-            *repeats,
+            counts,
+            deviations,
+            powers,
             constants=[_at_unit_variance(term, rows.X) for term, _ in scaled],
         )
         self._memory = np.empty((len(X), len(X)))
@@ -129,7 +131,9 @@ def _at_unit_variance(term: Kernel, X: tf.Tensor) -> np.ndarray:
     """
     profile = PROFILES.get(type(term.base)) if isinstance(term, MainEffects) else None
     if profile is None:
-        scale = scale_of(term).numpy()
+        variance = scale_of(term)
+        assert variance is not None  # such a term is not trained by itself
+        scale = variance.numpy()
         return (covariance(term, tf.cast(X, scale.dtype)).numpy() / scale).astype(np.float64)
     scaled, K = term.slice(X, None)[0].numpy() / term.base.lengthscales.numpy(), np.zeros(())
     for column in scaled.T:

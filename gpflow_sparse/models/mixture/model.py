@@ -184,7 +184,7 @@ class GPMixture(RegressionModel):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:
                     break
-                log_slope = float(component.log_slope(*self.data, self.row_weights))
+                log_slope = float(component.log_slope(self.data[0], self.data[1], self.row_weights))
                 if component.parameters:
                     component.integrate(
                         self._rows(component), log_slope, num_draws, self.seed + number
@@ -304,7 +304,7 @@ class GPMixture(RegressionModel):
     def _log_likelihoods(self) -> list[tf.Tensor]:
         return [
             component.log_likelihood(self._rows(component))
-            + component.log_slope(*self.data, self.row_weights)
+            + component.log_slope(self.data[0], self.data[1], self.row_weights)
             for component in self.components
         ]
 
