@@ -3,8 +3,7 @@
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from numbers import Number, Real
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,23 @@ import gpflow
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from gpflow.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.copies import distinct_rows_of
-from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
-from gpflow_sparse.data.text_files import number
+from gpflow_sparse.estimators.arguments import (
+    kind_of_non_numbers,
+    require_one_type,
+    require_parameters,
+    require_target,
+)
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.numerics import random_draws
@@ -38,7 +40,7 @@ from gpflow_sparse.recipes.evaluation import (
     moments_in_chunks,
 )
 from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
-from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
+from gpflow_sparse.recipes.registry import AUTO
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import weights_of_copies
@@ -89,7 +91,7 @@ class SparseGPEstimator(BaseEstimator):
         :param labels: names of the classes; none for regression.
         """
         begin = time.perf_counter()
-        _require_parameters(self)
+        require_parameters(self)
         num_classes = len(labels) or None
         if num_classes is None:
             X, Y, weights = self._without_copies(X, Y, weights)
@@ -105,13 +107,12 @@ class SparseGPEstimator(BaseEstimator):
         if transform == AUTO_TRANSFORM:
             tried = standard and self.method == AUTO and self.kernel is None
             transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
-        outputs = Y if standard else None
-        standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
-        rows = standardizer.transform(inputs, Y)
+        given = inputs, Y if standard else None
+        standardizer = Standardizer.fit(*given, transform=transform, row_weights=weights)
         dataset = Dataset(
             name="the data",
-            train=rows,
-            test=(rows[0][:0], rows[1][:0]),
+            train=standardizer.transform(inputs, Y),
+            test=standardizer.transform(inputs[:0], Y[:0]),
             feature_names=tuple(self.encoder_.get_feature_names_out()),
             target_name="y",
             num_classes=num_classes,
@@ -263,8 +264,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             likelihood that does not fit.
         """
         frame = self._checked(X, ensure_min_samples=2)
-        _require_target(frame, y, self)
-        if found := _no_numbers(y):
+        require_target(frame, y, self)
+        if found := kind_of_non_numbers(y):
             raise ValueError(
                 f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
             )
@@ -432,14 +433,14 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
             likelihood.
         """
         frame = self._checked(X, ensure_min_samples=2)
-        _require_target(frame, y, self)
+        require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
         if pd.isna(labels).any():
             raise ValueError(
                 f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
                 "these rows."
             )
-        _require_one_type(labels)
+        require_one_type(labels)
         weights, used = row_weights(sample_weight, len(labels))
         frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
@@ -466,75 +467,6 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
-
-
-def _no_numbers(y: Any) -> str:
-    """The kind of outputs that are no numbers: text, dates or other objects; else empty."""
-    values = np.asarray(y)
-    if values.dtype.kind in "Mm":
-        return "dates" if values.dtype.kind == "M" else "durations"
-    if values.dtype.kind not in "OUS" or not values.size:
-        return ""
-    first = values.reshape(-1)[0]
-    if texts := [cell for cell in values.reshape(-1).tolist() if isinstance(cell, str)]:
-        found = [text for text in texts if not np.isfinite(number(text))]
-        return f"text such as {found[0]!r}" if found else ""
-    return "" if first is None or hasattr(first, "__float__") else type(first).__name__
-
-
-def _require_one_type(labels: np.ndarray) -> None:
-    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
-    if labels.dtype != object:
-        return
-    kinds = (str, bool | np.bool_, Number)
-    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
-        names = sorted({type(label).__name__ for label in labels})
-        raise ValueError(
-            "y must hold labels of one type, texts, numbers or booleans, got "
-            f"{listed(names)}; make them texts."
-        )
-
-
-def _require_parameters(estimator: SparseGPEstimator) -> None:
-    """:raises ValueError: naming the first parameter of a wrong type."""
-    budget: Any = estimator.time_budget
-    options: Any = estimator.method_options
-    likelihoods = str | gpflow.likelihoods.Likelihood | None
-    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
-    for name, sound, expected in (
-        ("method", isinstance(estimator.method, str), "the name of a method, such as 'auto'"),
-        ("kernel", isinstance(estimator.kernel, Kernel | None), "a kernel of GPflow or None"),
-        (
-            "likelihood",
-            isinstance(estimator.likelihood, likelihoods),
-            "a likelihood of GPflow, the name of one, or None",
-        ),
-        (
-            "time_budget",
-            budget is None or (is_number and 0.0 < float(budget) < np.inf),
-            "a positive number of seconds or None",
-        ),
-        ("method_options", options is None or named, "a dict from names of options to values"),
-    ):
-        if not sound:
-            raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
-    if "minutes" in (options or ()):
-        raise ValueError("method_options must not hold minutes: give time_budget, in seconds.")
-    known = {*COMMON, *OF_METHODS, "transform", "trees"}
-    if unknown := sorted(set(options or ()) - known):
-        raise ValueError(
-            f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."
-        )
-
-
-def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:
-    """:raises ValueError: without ``y``, or with another number of rows than X has."""
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
-    check_consistent_length(X, y)
 
 
 def _require_joint(rows: np.ndarray) -> None:
