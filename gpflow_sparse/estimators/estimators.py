@@ -99,9 +99,8 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_ = TableEncoder()
         inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
         options = dict(self.method_options or {})
-        transform, likelihood = options.pop("transform", AUTO_TRANSFORM), self.likelihood
-        if likelihood is None:
-            likelihood = options.get("likelihood")
+        transform = options.pop("transform", AUTO_TRANSFORM)
+        likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         standard = num_classes is None and is_standardized(likelihood)
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         if transform == AUTO_TRANSFORM:
@@ -109,10 +108,11 @@ class SparseGPEstimator(BaseEstimator):
             transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
         given = inputs, Y if standard else None
         standardizer = Standardizer.fit(*given, transform=transform, row_weights=weights)
+        rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
-            train=standardizer.transform(inputs, Y),
-            test=standardizer.transform(inputs[:0], Y[:0]),
+            train=rows,
+            test=(rows[0][:0], rows[1][:0]),
             feature_names=tuple(self.encoder_.get_feature_names_out()),
             target_name="y",
             num_classes=num_classes,
