@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from numbers import Number, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
-from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.targets import require_groups
+from gpflow_sparse.data.targets import require_groups, require_one_type, warn_of_outliers
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
@@ -34,7 +33,11 @@ from gpflow_sparse.recipes.evaluation import (
     class_probabilities,
     moments_in_chunks,
 )
-from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
+from gpflow_sparse.recipes.observations import (
+    has_heavy_tails,
+    is_standardized,
+    sample_outputs,
+)
 from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
@@ -93,13 +96,14 @@ class SparseGPEstimator(BaseEstimator):
         transform, likelihood = options.pop("transform", AUTO_TRANSFORM), self.likelihood
         if likelihood is None:
             likelihood = options.get("likelihood")
-        standard = num_classes is None and is_standardized(likelihood)
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
-        if transform == AUTO_TRANSFORM:
-            tried = standard and self.method == AUTO and self.kernel is None
-            transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
-        outputs = Y if standard else None
-        standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
+        outputs = Y if num_classes is None and is_standardized(likelihood) else None
+        units: dict[str, Any] = {
+            "transform": self._transform(transform, likelihood, inputs, outputs, options["seed"]),
+            "row_weights": weights,
+            "robust": has_heavy_tails(likelihood),
+        }
+        standardizer = Standardizer.fit(inputs, outputs, **units)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -122,6 +126,22 @@ class SparseGPEstimator(BaseEstimator):
         self.attempts_, self.reason_ = choice.attempts, choice.reason
         self._posterior = self.recipe_.predictor(self.model_)
         return self
+
+    def _transform(
+        self, transform: str, likelihood: Any, X: np.ndarray, Y: np.ndarray | None, seed: int
+    ) -> str:
+        """
+        The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers
+        that the likelihood does not expect.
+        """
+        is_tried = self.method == AUTO and self.kernel is None
+        if Y is None or has_heavy_tails(likelihood):
+            is_tried = False
+        else:
+            warn_of_outliers(Y)
+        if transform == AUTO_TRANSFORM and not is_tried:
+            return "none"
+        return transform if Y is None else resolve(transform, X, Y, seed)
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
@@ -205,7 +225,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
     ``method_options={"calibrate": False}`` trains on all rows instead.
 
-    Inputs and outputs are standardized inside. A DataFrame may hold text, booleans, dates and
+    Inputs and outputs are standardized inside; a warning names outputs far from all others, which
+    likelihoods with heavy tails give less weight. A DataFrame may hold text, booleans, dates and
     missing cells, see :class:`TableEncoder`; an array may hold NaN.
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
@@ -376,7 +397,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
                 "these rows."
             )
-        _require_one_type(labels)
+        require_one_type(labels)
         weights, used = row_weights(sample_weight, len(labels))
         frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
@@ -417,19 +438,6 @@ def _no_numbers(y: Any) -> str:
         found = [text for text in texts if not np.isfinite(number(text))]
         return f"text such as {found[0]!r}" if found else ""
     return "" if first is None or hasattr(first, "__float__") else type(first).__name__
-
-
-def _require_one_type(labels: np.ndarray) -> None:
-    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
-    if labels.dtype != object:
-        return
-    kinds = (str, bool | np.bool_, Number)
-    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
-        names = sorted({type(label).__name__ for label in labels})
-        raise ValueError(
-            "y must hold labels of one type, texts, numbers or booleans, got "
-            f"{listed(names)}; make them texts."
-        )
 
 
 def _require_parameters(estimator: SparseGPEstimator) -> None:
