@@ -1,7 +1,7 @@
 """Checks of the parameters of the estimators and of their targets."""
 
 from collections.abc import Mapping
-from numbers import Number, Real
+from numbers import Real
 from typing import Any
 
 import gpflow
@@ -9,7 +9,6 @@ import numpy as np
 from gpflow.kernels import Kernel
 from sklearn.utils import check_consistent_length
 
-from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.recipes.registry import COMMON, OF_METHODS
 
@@ -26,19 +25,6 @@ def kind_of_non_numbers(y: Any) -> str:
         found = [text for text in texts if not np.isfinite(number(text))]
         return f"text such as {found[0]!r}" if found else ""
     return "" if first is None or hasattr(first, "__float__") else type(first).__name__
-
-
-def require_one_type(labels: np.ndarray) -> None:
-    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
-    if labels.dtype != object:
-        return
-    kinds = (str, bool | np.bool_, Number)
-    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
-        names = sorted({type(label).__name__ for label in labels})
-        raise ValueError(
-            "y must hold labels of one type, texts, numbers or booleans, got "
-            f"{listed(names)}; make them texts."
-        )
 
 
 def require_parameters(estimator: Any) -> None:

@@ -21,10 +21,9 @@ from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.copies import distinct_rows_of
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.targets import require_groups
+from gpflow_sparse.data.targets import require_groups, require_one_type, warn_of_outliers
 from gpflow_sparse.estimators.arguments import (
     kind_of_non_numbers,
-    require_one_type,
     require_parameters,
     require_target,
 )
@@ -39,7 +38,11 @@ from gpflow_sparse.recipes.evaluation import (
     in_original_units,
     moments_in_chunks,
 )
-from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
+from gpflow_sparse.recipes.observations import (
+    has_heavy_tails,
+    is_standardized,
+    sample_outputs,
+)
 from gpflow_sparse.recipes.registry import AUTO
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
@@ -101,13 +104,14 @@ class SparseGPEstimator(BaseEstimator):
         options = dict(self.method_options or {})
         transform = options.pop("transform", AUTO_TRANSFORM)
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
-        standard = num_classes is None and is_standardized(likelihood)
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
-        if transform == AUTO_TRANSFORM:
-            tried = standard and self.method == AUTO and self.kernel is None
-            transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
-        given = inputs, Y if standard else None
-        standardizer = Standardizer.fit(*given, transform=transform, row_weights=weights)
+        outputs = Y if num_classes is None and is_standardized(likelihood) else None
+        units: dict[str, Any] = {
+            "transform": self._transform(transform, likelihood, inputs, outputs, options["seed"]),
+            "row_weights": weights,
+            "robust": has_heavy_tails(likelihood),
+        }
+        standardizer = Standardizer.fit(inputs, outputs, **units)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -130,6 +134,22 @@ class SparseGPEstimator(BaseEstimator):
         self.attempts_, self.reason_ = choice.attempts, choice.reason
         self._posterior = self.recipe_.predictor(self.model_)
         return self
+
+    def _transform(
+        self, transform: str, likelihood: Any, X: np.ndarray, Y: np.ndarray | None, seed: int
+    ) -> str:
+        """
+        The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers
+        that the likelihood does not expect.
+        """
+        is_tried = self.method == AUTO and self.kernel is None
+        if Y is None or has_heavy_tails(likelihood):
+            is_tried = False
+        else:
+            warn_of_outliers(Y)
+        if transform == AUTO_TRANSFORM and not is_tried:
+            return "none"
+        return transform if Y is None else resolve(transform, X, Y, seed)
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
@@ -214,7 +234,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
     ``method_options={"calibrate": False}`` trains on all rows instead.
 
-    Inputs and outputs are standardized inside. A DataFrame may hold text, booleans, dates and
+    Inputs and outputs are standardized inside; a warning names outputs far from all others, which
+    likelihoods with heavy tails give less weight. A DataFrame may hold text, booleans, dates and
     missing cells, see :class:`TableEncoder`; an array may hold NaN.
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an

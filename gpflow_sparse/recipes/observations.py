@@ -75,6 +75,12 @@ def is_standardized(likelihood: Any) -> bool:
     return likelihood is None or likelihood in STANDARDIZED
 
 
+def has_heavy_tails(likelihood: Any) -> bool:
+    """Whether outliers are expected of the noise: for a name, an object or None."""
+    kinds = gpflow_likelihoods.StudentT, likelihoods.Laplace
+    return likelihood in ("student_t", "laplace") or isinstance(likelihood, kinds)
+
+
 def quantiles(
     likelihood: gpflow.likelihoods.Likelihood,
     mean: np.ndarray,
