@@ -12,6 +12,9 @@ from sklearn.utils import check_consistent_length
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.recipes.registry import COMMON, OF_METHODS
 
+# Rows whose joint covariance is one matrix.
+_MAX_JOINT_ROWS = 10_000
+
 
 def kind_of_non_numbers(y: Any) -> str:
     """What outputs hold that is not a number: text, dates or other objects; else empty."""
@@ -67,3 +70,11 @@ def require_target(X: Any, y: Any, estimator: Any) -> None:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     check_consistent_length(X, y)
+
+
+def require_joint(rows: np.ndarray) -> None:
+    """:raises ValueError: for more rows than one joint covariance may have."""
+    if len(rows) > _MAX_JOINT_ROWS:
+        raise ValueError(
+            f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+        )

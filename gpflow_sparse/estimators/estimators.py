@@ -24,6 +24,7 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups, require_one_type, warn_of_outliers
 from gpflow_sparse.estimators.arguments import (
     kind_of_non_numbers,
+    require_joint,
     require_parameters,
     require_target,
 )
@@ -41,6 +42,7 @@ from gpflow_sparse.recipes.evaluation import (
 from gpflow_sparse.recipes.observations import (
     has_heavy_tails,
     is_standardized,
+    joint_samples,
     sample_outputs,
 )
 from gpflow_sparse.recipes.registry import AUTO
@@ -50,9 +52,7 @@ from gpflow_sparse.recipes.weights import weights_of_copies
 from gpflow_sparse.runs.rows import require_range
 from gpflow_sparse.validation.atomic import atomic
 
-# Rows of one call of a model, and rows whose joint covariance is one matrix.
-_CHUNK = 4096
-_MAX_JOINT_ROWS = 10_000
+_CHUNK = 4096  # rows of one call of a model
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -106,12 +106,9 @@ class SparseGPEstimator(BaseEstimator):
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         outputs = Y if num_classes is None and is_standardized(likelihood) else None
-        units: dict[str, Any] = {
-            "transform": self._transform(transform, likelihood, inputs, outputs, options["seed"]),
-            "row_weights": weights,
-            "robust": has_heavy_tails(likelihood),
-        }
-        standardizer = Standardizer.fit(inputs, outputs, **units)
+        transform = self._transform(transform, likelihood, inputs, outputs, options["seed"])
+        units: dict[str, Any] = {"transform": transform, "robust": has_heavy_tails(likelihood)}
+        standardizer = Standardizer.fit(inputs, outputs, row_weights=weights, **units)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -386,7 +383,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
         """
         rows = self._standardized(X)
-        _require_joint(rows)
+        require_joint(rows)
         Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
@@ -399,7 +396,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
                 return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
-        F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
+        F = joint_samples(mean.numpy(), covariance.numpy(), count, rng)
         found = self._posterior.calibration
         factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)
@@ -418,7 +415,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     def _covariance(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Joint covariance of standardized observations [N, N, P]."""
-        _require_joint(rows)
+        require_joint(rows)
         X = tf.convert_to_tensor(rows, gpflow.default_float())
         marginal = self._moments(rows, "predict_y")[1]
         of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
@@ -488,20 +485,3 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
-
-
-def _require_joint(rows: np.ndarray) -> None:
-    if len(rows) > _MAX_JOINT_ROWS:
-        raise ValueError(
-            f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
-        )
-
-
-def _joint_samples(
-    mean: np.ndarray, covariance: np.ndarray, num_samples: int, rng: np.random.RandomState
-) -> np.ndarray:
-    """Samples [S, N, P] of Gaussians with means [N, P] and covariances [P, N, N]."""
-    draws = [
-        rng.multivariate_normal(m, C, num_samples) for m, C in zip(mean.T, covariance, strict=True)
-    ]
-    return np.stack(draws, axis=-1)
