@@ -184,10 +184,8 @@ def evaluate(
             reports.require_reportable(report, model)
         X, Y, empty, weights = stored.read_pairs(model, data, target)
         phase(f"scoring {len(Y)} rows")
-        options = {"chunk_size": chunk_size, "row_weights": weights}
-        metrics, predictions = score(
-            model.predictor, model.standardizer, X, Y, model.num_classes, **options
-        )
+        given = model.predictor, model.standardizer, X, Y, model.num_classes, chunk_size, weights
+        metrics, predictions = score(*given)
         if report is not None:
             phase("writing the report")
             scored = reports.Scored(X, Y, metrics, predictions, data, empty, weights)

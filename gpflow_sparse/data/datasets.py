@@ -125,8 +125,14 @@ class Dataset:
         X, Y = self.train
         channels = self.image_shape[2] if per_channel and self.image_shape else None
         scaled = Y if outputs and self.num_classes is None else None
-        options = {"transform": transform, "robust": robust, "row_weights": self.weights}
-        scaler = Standardizer.fit(X, scaled, num_channels=channels, **options)
+        scaler = Standardizer.fit(
+            X,
+            scaled,
+            num_channels=channels,
+            transform=transform,
+            row_weights=self.weights,
+            robust=robust,
+        )
         return dataclasses.replace(
             self,
             train=scaler.transform(*self.train),

@@ -174,14 +174,15 @@ def evaluate(
     moments = moments_in_chunks(cached, "predict_y", standardizer.transform_inputs(X), chunk_size)
     mean, variance = standardizer.inverse_mean_variance(*moments)
     crps, pit, central = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
-    if _conformal_radius(cached, 0.95) is not None:
+    calibration = getattr(cached, "calibration", None)
+    if calibration is not None and calibration.scores is not None:
         errors = standardizer.transform_outputs(Y) - moments[0]
-        central = cached.calibration.conformal_levels(np.abs(errors) / np.sqrt(moments[1]))
+        central = calibration.conformal_levels(np.abs(errors) / np.sqrt(moments[1]))
 
     def average(values: np.ndarray) -> float:
         return float(np.average(values.reshape(len(Y), -1).mean(axis=1), weights=row_weights))
 
-    standardized = map(standardizer.transform_outputs, (Y, mean))
+    standardized = standardizer.transform_outputs(Y), standardizer.transform_outputs(mean)
     scores = {
         "rmse": metrics.rmse(Y, mean, row_weights),
         "nlpd": nlpd,
