@@ -1,9 +1,9 @@
 """Compiled functions whose traces are freed together with the last reference to them.
 
-Two tables of the process would keep every graph that is traced, with the arrays in it, until the
+Three tables of the process would keep every graph that is traced, with the arrays in it, until the
 process ends: TensorFlow's registry of gradients, where each call of a function with a gradient of
-its own leaves an entry, and TensorFlow Probability's cache of bijectors, where each constrained
-parameter that is read does.
+its own leaves an entry, TensorFlow Probability's cache of bijectors, where each constrained
+parameter that is read does, and TensorFlow's list of the Python functions that graphs call.
 """
 
 import contextlib
@@ -22,6 +22,8 @@ _GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
 _FUNCTION = "type"
 # Attribute of a graph with the gradients that were registered while it was traced, by names.
 _HELD = "_gpflow_sparse_gradients"
+# Attribute of a graph with the Python functions that it calls.
+_CALLED = "_gpflow_sparse_called"
 # Names of the graphs that tapes make of the gradients of a function begin so.
 _BACKWARD = "__backward_"
 
@@ -66,6 +68,24 @@ def with_gradients(
         return known(*variables)
 
     return closure
+
+
+def numpy_function(
+    function: Callable[..., Any], inputs: Sequence[Any], types: Any, *, stateful: bool = True
+) -> Any:
+    """
+    ``tf.numpy_function`` whose Python function lasts as long as the graph that calls it, with all
+    that the function refers to; TensorFlow would keep it until the process ends.
+    """
+    if tf.executing_eagerly():
+        return tf.numpy_function(function, inputs, types, stateful=stateful)
+    graph, reference = _outermost(tf.compat.v1.get_default_graph()), weakref.ref(function)
+    setattr(graph, _CALLED, [*getattr(graph, _CALLED, []), function])
+
+    def call(*values: Any) -> Any:
+        return reference()(*values)  # type: ignore[misc]
+
+    return tf.numpy_function(call, inputs, types, stateful=stateful)
 
 
 class _Traced:

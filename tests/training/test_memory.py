@@ -79,6 +79,14 @@ def test_a_fit_leaves_no_graphs(kind):
     assert left() == before
 
 
+def test_a_posterior_of_weights_leaves_no_graphs():
+    before = left()
+    model = gs.models.SoftKI(matern(), X[:8])
+    model.fit_posterior((X[:40], Y[:40]))
+    del model
+    assert left() == before
+
+
 @pytest.mark.nightly
 def test_rounds_leave_no_graphs():
     before = left()
