@@ -7,7 +7,6 @@ memory is one block of rows. :func:`streamed_sum` is for sums over rows, which m
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -164,10 +163,13 @@ def _sum_over_batches(
     def add(sums: Tensors, blocks: Tensors) -> tuple[tf.Tensor, ...]:
         return tuple(a + b for a, b in zip(sums, traced(*blocks), strict=True))
 
+    if not tf.executing_eagerly():
+        return list(batches.reduce(tuple(zeros), lambda sums, blocks: add(sums, blocks)))
     # eagerly, TensorFlow's `reduce` adds its function to a graph that lasts as long as the process
-    if tf.executing_eagerly():
-        return list(functools.reduce(add, batches, tuple(zeros)))
-    return list(batches.reduce(tuple(zeros), lambda sums, blocks: add(sums, blocks)))
+    sums: Tensors = zeros
+    for blocks in batches:
+        sums = add(sums, blocks)
+    return list(sums)
 
 
 def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dataset:
