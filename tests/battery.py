@@ -29,8 +29,6 @@ from gpflow_sparse.models import (
     BasisSVGP,
     ConvLayer,
     DeepGP,
-    DualGPR,
-    DualOptions,
     GPLayer,
     GPMixture,
     NearestNeighborClassifier,
@@ -269,24 +267,8 @@ def site_vgp(outputs, likelihood, P, kernel=matern) -> Callable[..., Any]:
     )
 
 
-def dual(P=1) -> Callable[..., Any]:
-    """A builder of exact regression by dual blocks, which holds its data; its weights solved."""
-    return lambda: settle(
-        DualGPR(
-            (inputs(), reals(P)()),
-            matern(),
-            noise_variance=0.2,
-            num_paths=40,
-            num_features=16,
-            mean_function=linear(P),
-        )
-    )
-
-
 def settle(model):
     """What follows from the parameters and is kept, for the parameters as they are now."""
-    if isinstance(model, DualGPR):
-        model.solve(DualOptions(tolerance=1e-10))
     if isinstance(model, SiteVGP):
         model.fit_sites()
     kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
@@ -610,9 +592,6 @@ REGRESSIONS = {
     "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),
 }
-
-# Models that hold their data and have gradients of an objective, but no value of it.
-SOLVED = {"dual": Member(dual(P=2), reals(2))}
 
 
 def perturb(model, seed=4, scale=0.3):

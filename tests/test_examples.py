@@ -40,10 +40,6 @@ SLOW = {
     ),
     "dates": ("", {"rmse": (0.4, 0.7), "coverage": (0.9, 1.0)}),
     "deep": ("--num-steps 400", {"rmse": (0, 0.2)}),
-    "dual": (
-        "--num-data 600 --num-paths 16 --block-size 100",
-        {"passes": (1, 50), "rmse": (0, 0.1), "coverage": (0.85, 1.0)},
-    ),
     "layers": (
         "--num-inducing 20 --num-steps 80",
         {"start": (0.3, INFINITY), "end": (10, INFINITY), "error_rate": (0, 0.35)},

@@ -18,7 +18,6 @@ from gpflow_sparse.models.deep import (
     deep,
     deep_convolutional,
 )
-from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.mixture import GPMixture
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborClassifier, NearestNeighborGP
@@ -42,8 +41,6 @@ __all__ = [
     "ConvLayer",
     "ConvSpec",
     "DeepGP",
-    "DualGPR",
-    "DualOptions",
     "GPLayer",
     "GPMixture",
     "NearestNeighborClassifier",

@@ -32,7 +32,6 @@ __all__ = [
     "conv_svgp",
     "deep",
     "dirichlet_gpnn",
-    "dual",
     "exact",
     "gpnn",
     "grief",

@@ -12,7 +12,6 @@ from gpflow_sparse.recipes.methods.basis_svgp import BasisSVGP
 from gpflow_sparse.recipes.methods.convolutional import ConvolutionalSolveGP, ConvolutionalSVGP
 from gpflow_sparse.recipes.methods.deep import Deep
 from gpflow_sparse.recipes.methods.dirichlet_gpnn import DirichletGPnn
-from gpflow_sparse.recipes.methods.dual import Dual
 from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.methods.grief import GRIEF
@@ -44,7 +43,6 @@ _LISTED: tuple[type[Recipe], ...] = (
     ResidualNeighbors,
     ODVGP,
     SolveGPR,
-    Dual,
     QSGP,
     RVM,
     BasisGPR,
