@@ -248,6 +248,10 @@ def require_basis(value: Any, name: str = "basis") -> FiniteBasis:
 
 
 def float_type(kernel: Kernel) -> tf.DType:
-    """Float type of the parameters of a kernel; GPflow's default for a kernel without any."""
-    types = (p.dtype for p in kernel.parameters if p.dtype.is_floating)
+    """
+    Float type of the parameters of a kernel, which are tensors in a frozen one; GPflow's default
+    for a kernel without any.
+    """
+    parts = kernel.parameters or kernel._flatten(predicate=tf.is_tensor)
+    types = (part.dtype for part in parts if part.dtype.is_floating)
     return tf.as_dtype(next(types, gpflow.default_float()))

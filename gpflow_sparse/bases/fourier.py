@@ -10,6 +10,7 @@ import tensorflow as tf
 from gpflow import kernels
 
 from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.covariances.stationary import is_map
 from gpflow_sparse.numerics import counters
 from gpflow_sparse.numerics.cosines import cos_two_pi
 from gpflow_sparse.validation import checks, component_checks
@@ -198,12 +199,15 @@ def draw_frequencies(
     Draws from the spectral density of a kernel with its own lengthscales, by NumPy's generator.
 
     The spectral density of a Product is the density of a sum of independent frequencies, one of
-    each part; a Constant has the frequency 0.
+    each part; a Constant has the frequency 0; a LinearMap by A has ``A^T w`` for w of its base.
 
     :param num_columns: D of the inputs; columns that the kernel does not read have the frequency 0.
     :return: ``[count, D]``, float64.
     :raises ValueError: for other kernels, see :func:`spectral_degrees`.
     """
+    if is_map(kernel):
+        A = np.asarray(kernel.matrix)
+        return draw_frequencies(kernel.base, count, len(A), generator) @ A
     found = np.zeros((count, num_columns))
     if type(kernel) is kernels.Product:
         for part in kernel.kernels:

@@ -96,7 +96,12 @@ class Dataset:
         return dataclasses.replace(self, train=(X[rows], Y[rows]), weights=weights)
 
     def standardized(
-        self, *, per_channel: bool = False, outputs: bool = True, transform: str = "none"
+        self,
+        *,
+        per_channel: bool = False,
+        outputs: bool = True,
+        transform: str = "none",
+        robust: bool = False,
     ) -> "Dataset":
         """Standardize with the means and standard deviations of the training rows.
 
@@ -104,6 +109,8 @@ class Dataset:
             comparable; by default each column has its own.
         :param outputs: whether the outputs of a regression are standardized too.
         :param transform: transform of these outputs, see :class:`Standardizer`.
+        :param robust: whether these outputs have units that outliers do not set, see
+            :meth:`Standardizer.fit`.
         :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
             brings predictions back to original units.
         :raises ValueError: if this copy is standardized already, or channels are asked for and
@@ -119,7 +126,12 @@ class Dataset:
         channels = self.image_shape[2] if per_channel and self.image_shape else None
         scaled = Y if outputs and self.num_classes is None else None
         scaler = Standardizer.fit(
-            X, scaled, num_channels=channels, transform=transform, row_weights=self.weights
+            X,
+            scaled,
+            num_channels=channels,
+            transform=transform,
+            row_weights=self.weights,
+            robust=robust,
         )
         return dataclasses.replace(
             self,

@@ -17,6 +17,8 @@ _MIN_SCALE = 1e-148
 # Probabilities on each side of the median, and normal score of the largest, for moments of
 # transformed outputs.
 _NUM_SIDE, _REACH = 40, {"float64": 7.0, "float32": 5.0}
+_MAD = 1.4826  # a Gaussian's standard deviation, in median absolute deviations
+_TIE = 1e-9  # rounding of sums of weights, relative to all
 
 
 class Standardizer(tf.Module):
@@ -88,6 +90,7 @@ class Standardizer(tf.Module):
         num_channels: int | None = None,
         transform: str = "none",
         row_weights: np.ndarray | None = None,
+        robust: bool = False,
     ) -> "Standardizer":
         """Take means and standard deviations from training rows.
 
@@ -101,6 +104,9 @@ class Standardizer(tf.Module):
         :param transform: transform of the outputs, see the class; the powers of "yeo-johnson"
             maximize the likelihood of a Gaussian.
         :param row_weights: weights of the rows [N], positive; None for 1.
+        :param robust: outputs have their median for mean, and for scale 1.4826 times their median
+            absolute deviation, the standard deviation of a Gaussian, so that outliers do not set
+            the units; but mean and standard deviation where half of the outputs are equal.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity, outputs that have no
             logarithm, or outputs so small that their variance is not a number above 0.
         """
@@ -127,7 +133,7 @@ class Standardizer(tf.Module):
         _require_spread(Y)
         if transform == "log":
             Y = _logarithm(Y)
-        y_mean, y_scale = _mean_and_scale(Y, row_weights)
+        y_mean, y_scale = (robust_mean_and_scale if robust else _mean_and_scale)(Y, row_weights)
         power = None
         if transform == "yeo-johnson":
             columns_of_y = ((Y - y_mean) / y_scale).T
@@ -337,6 +343,32 @@ def _mean_and_scale(
         size = np.abs(values[:, lost] - mean[lost]).max(axis=0)
         scale[lost] = size * ((values[:, lost] - mean[lost]) / size).std(axis=0)
     return np.where(constant, values[0], mean), np.where(constant | (scale == 0), 1.0, scale)
+
+
+def robust_mean_and_scale(
+    values: np.ndarray, row_weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Median and scale of each column [P], see :meth:`Standardizer.fit`.
+
+    :param values: [N,P].
+    :param row_weights: [N]; None for 1.
+    """
+    center = _median(values, row_weights)
+    scale = _MAD * _median(np.abs(values - center), row_weights)
+    usable = scale > _MIN_SCALE
+    mean, deviation = _mean_and_scale(values, row_weights)
+    return np.where(usable, center, mean), np.where(usable, scale, deviation)
+
+
+def _median(values: np.ndarray, row_weights: np.ndarray | None) -> np.ndarray:
+    """The middle value of each column, or the average of both, counting rows by their weights."""
+    weights = np.ones(len(values)) if row_weights is None else row_weights
+    order = np.argsort(values, axis=0)
+    shares = np.cumsum(weights[order], axis=0) / weights.sum()  # [N, P]
+    ordered = np.take_along_axis(values, order, axis=0)
+    middle = [np.argmax(shares >= 0.5 - _TIE, axis=0), np.argmax(shares > 0.5 + _TIE, axis=0)]
+    return np.take_along_axis(ordered, np.stack(middle), axis=0).mean(axis=0)
 
 
 def _require_spread(Y: np.ndarray) -> None:

@@ -1,5 +1,7 @@
 """The target of a table: its column, its rows, and whether it is a number or a label."""
 
+import warnings
+from numbers import Number
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +10,7 @@ from scipy import stats
 
 from gpflow_sparse.data.cells import evidence_of, is_missing, labels_of, numbers
 from gpflow_sparse.data.column_kinds import MAX_CELLS, Column, is_logical, learn_column, read_as
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.tables import column_named
 
 __all__ = ["Target", "read_target", "split_target"]
@@ -137,6 +140,19 @@ def require_groups(labels: np.ndarray, source: str, remedy: str) -> None:
         )
 
 
+def require_one_type(labels: np.ndarray) -> None:
+    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
+    if labels.dtype != object:
+        return
+    kinds = (str, bool | np.bool_, Number)
+    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
+        names = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            "y must hold labels of one type, texts, numbers or booleans, got "
+            f"{listed(names)}; make them texts."
+        )
+
+
 def _distinct(labels: np.ndarray) -> tuple[str, ...]:
     """The different labels, in the order of numbers if all are numbers, else of texts."""
     distinct = sorted(set(labels))
@@ -160,22 +176,47 @@ def _advice(name: str, values: np.ndarray, task: str | None) -> list[str]:
     whole = np.array_equal(distinct, np.round(distinct))
     if task is None and whole and len(distinct) <= _FEW_VALUES:
         return [f"{name!r} has {len(distinct)} integers: if they are labels, take classification."]
-    if stats.skew(values) > _SKEWED:
-        transform = "log" if distinct[0] > 0.0 else "yeo-johnson"
-        if abs(stats.skew(np.log(values) if distinct[0] > 0.0 else np.arcsinh(values))) < _SKEWED:
-            return [
-                f"{name!r} is skewed, from {distinct[0]:g} to {distinct[-1]:g} with a median of "
-                f"{np.median(values):g}: the transform {transform} makes it more like a Gaussian."
-            ]
+    if transform := _transform_of(values):
+        return [
+            f"{name!r} is skewed, from {distinct[0]:g} to {distinct[-1]:g} with a median of "
+            f"{np.median(values):g}: the transform {transform} makes it more like a Gaussian."
+        ]
+    return [found] if (found := outliers_of(name, values)) else []
+
+
+def _transform_of(values: np.ndarray) -> str:
+    """The transform that makes skewed values more like a Gaussian; empty if there is none."""
+    if stats.skew(values) <= _SKEWED:
+        return ""
+    is_positive = values.min() > 0.0
+    after = stats.skew(np.log(values) if is_positive else np.arcsinh(values))
+    if abs(after) >= _SKEWED:
+        return ""
+    return "log" if is_positive else "yeo-johnson"
+
+
+def outliers_of(name: str, values: np.ndarray) -> str:
+    """
+    A sentence on outliers of a target, with what to do; empty if there are none.
+
+    :param values: numbers [N]; skewed ones have outliers only if no transform makes them symmetric.
+    """
     center = np.median(values)
     spread = np.median(np.abs(values - center))
     far = np.abs(values - center) > _OUTLIER * spread
-    if spread > 0 and far.any():
-        worst, count = values[np.argmax(np.abs(values - center))], int(far.sum())
-        found = "1 value" if count == 1 else f"{count} values"
-        return [
-            f"{found} of {name!r} {'is an outlier' if count == 1 else 'are outliers'}, the "
-            f"farthest {worst:g} beside a median of {center:g}: the likelihood student_t gives "
-            "them less weight."
-        ]
-    return []
+    if spread == 0.0 or not far.any() or _transform_of(values):
+        return ""
+    worst, count = values[np.argmax(np.abs(values - center))], int(far.sum())
+    found = "1 value" if count == 1 else f"{count} values"
+    return (
+        f"{found} of {name!r} {'is an outlier' if count == 1 else 'are outliers'}, the "
+        f"farthest {worst:g} beside a median of {center:g}: the likelihood student_t gives "
+        "them less weight."
+    )
+
+
+def warn_of_outliers(Y: np.ndarray) -> None:
+    """A warning, for the caller of an estimator's ``fit``, for each column [N, P] with outliers."""
+    for column, values in enumerate(Y.T):
+        if found := outliers_of("y" if Y.shape[1] == 1 else f"y[:, {column}]", values):
+            warnings.warn(found, stacklevel=5)

@@ -3,8 +3,7 @@
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from numbers import Number, Real
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,23 @@ import gpflow
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from gpflow.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.copies import distinct_rows_of
-from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.targets import require_groups
-from gpflow_sparse.data.text_files import number
+from gpflow_sparse.data.targets import require_groups, require_one_type, warn_of_outliers
+from gpflow_sparse.estimators.arguments import (
+    kind_of_non_numbers,
+    require_joint,
+    require_parameters,
+    require_target,
+)
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.numerics import random_draws
@@ -37,17 +39,20 @@ from gpflow_sparse.recipes.evaluation import (
     in_original_units,
     moments_in_chunks,
 )
-from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
-from gpflow_sparse.recipes.registry import AUTO, COMMON, OF_METHODS
+from gpflow_sparse.recipes.observations import (
+    has_heavy_tails,
+    is_standardized,
+    joint_samples,
+    sample_outputs,
+)
+from gpflow_sparse.recipes.registry import AUTO
 from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import weights_of_copies
 from gpflow_sparse.runs.rows import require_range
 from gpflow_sparse.validation.atomic import atomic
 
-# Rows of one call of a model, and rows whose joint covariance is one matrix.
-_CHUNK = 4096
-_MAX_JOINT_ROWS = 10_000
+_CHUNK = 4096  # rows of one call of a model
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -89,7 +94,7 @@ class SparseGPEstimator(BaseEstimator):
         :param labels: names of the classes; none for regression.
         """
         begin = time.perf_counter()
-        _require_parameters(self)
+        require_parameters(self)
         num_classes = len(labels) or None
         if num_classes is None:
             X, Y, weights = self._without_copies(X, Y, weights)
@@ -97,16 +102,13 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_ = TableEncoder()
         inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
         options = dict(self.method_options or {})
-        transform, likelihood = options.pop("transform", AUTO_TRANSFORM), self.likelihood
-        if likelihood is None:
-            likelihood = options.get("likelihood")
-        standard = num_classes is None and is_standardized(likelihood)
+        transform = options.pop("transform", AUTO_TRANSFORM)
+        likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
-        if transform == AUTO_TRANSFORM:
-            tried = standard and self.method == AUTO and self.kernel is None
-            transform = resolve(transform, inputs, Y, options["seed"]) if tried else "none"
-        outputs = Y if standard else None
-        standardizer = Standardizer.fit(inputs, outputs, transform=transform, row_weights=weights)
+        outputs = Y if num_classes is None and is_standardized(likelihood) else None
+        transform = self._transform(transform, likelihood, inputs, outputs, options["seed"])
+        units: dict[str, Any] = {"transform": transform, "robust": has_heavy_tails(likelihood)}
+        standardizer = Standardizer.fit(inputs, outputs, row_weights=weights, **units)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -129,6 +131,22 @@ class SparseGPEstimator(BaseEstimator):
         self.attempts_, self.reason_ = choice.attempts, choice.reason
         self._posterior = self.recipe_.predictor(self.model_)
         return self
+
+    def _transform(
+        self, transform: str, likelihood: Any, X: np.ndarray, Y: np.ndarray | None, seed: int
+    ) -> str:
+        """
+        The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers
+        that the likelihood does not expect.
+        """
+        is_tried = self.method == AUTO and self.kernel is None
+        if Y is None or has_heavy_tails(likelihood):
+            is_tried = False
+        else:
+            warn_of_outliers(Y)
+        if transform == AUTO_TRANSFORM and not is_tried:
+            return "none"
+        return transform if Y is None else resolve(transform, X, Y, seed)
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
@@ -213,7 +231,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
     ``method_options={"calibrate": False}`` trains on all rows instead.
 
-    Inputs and outputs are standardized inside. A DataFrame may hold text, booleans, dates and
+    Inputs and outputs are standardized inside; a warning names outputs far from all others, which
+    likelihoods with heavy tails give less weight. A DataFrame may hold text, booleans, dates and
     missing cells, see :class:`TableEncoder`; an array may hold NaN.
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
@@ -263,8 +282,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             likelihood that does not fit.
         """
         frame = self._checked(X, ensure_min_samples=2)
-        _require_target(frame, y, self)
-        if found := _no_numbers(y):
+        require_target(frame, y, self)
+        if found := kind_of_non_numbers(y):
             raise ValueError(
                 f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
             )
@@ -364,7 +383,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
         """
         rows = self._standardized(X)
-        _require_joint(rows)
+        require_joint(rows)
         Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
@@ -377,7 +396,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
                 return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
-        F = _joint_samples(mean.numpy(), covariance.numpy(), count, rng)
+        F = joint_samples(mean.numpy(), covariance.numpy(), count, rng)
         found = self._posterior.calibration
         factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)
@@ -396,7 +415,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     def _covariance(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Joint covariance of standardized observations [N, N, P]."""
-        _require_joint(rows)
+        require_joint(rows)
         X = tf.convert_to_tensor(rows, gpflow.default_float())
         marginal = self._moments(rows, "predict_y")[1]
         of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
@@ -432,14 +451,14 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
             likelihood.
         """
         frame = self._checked(X, ensure_min_samples=2)
-        _require_target(frame, y, self)
+        require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
         if pd.isna(labels).any():
             raise ValueError(
                 f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
                 "these rows."
             )
-        _require_one_type(labels)
+        require_one_type(labels)
         weights, used = row_weights(sample_weight, len(labels))
         frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
@@ -466,89 +485,3 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
-
-
-def _no_numbers(y: Any) -> str:
-    """The kind of outputs that are no numbers: text, dates or other objects; else empty."""
-    values = np.asarray(y)
-    if values.dtype.kind in "Mm":
-        return "dates" if values.dtype.kind == "M" else "durations"
-    if values.dtype.kind not in "OUS" or not values.size:
-        return ""
-    first = values.reshape(-1)[0]
-    if texts := [cell for cell in values.reshape(-1).tolist() if isinstance(cell, str)]:
-        found = [text for text in texts if not np.isfinite(number(text))]
-        return f"text such as {found[0]!r}" if found else ""
-    return "" if first is None or hasattr(first, "__float__") else type(first).__name__
-
-
-def _require_one_type(labels: np.ndarray) -> None:
-    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
-    if labels.dtype != object:
-        return
-    kinds = (str, bool | np.bool_, Number)
-    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
-        names = sorted({type(label).__name__ for label in labels})
-        raise ValueError(
-            "y must hold labels of one type, texts, numbers or booleans, got "
-            f"{listed(names)}; make them texts."
-        )
-
-
-def _require_parameters(estimator: SparseGPEstimator) -> None:
-    """:raises ValueError: naming the first parameter of a wrong type."""
-    budget: Any = estimator.time_budget
-    options: Any = estimator.method_options
-    likelihoods = str | gpflow.likelihoods.Likelihood | None
-    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
-    named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
-    for name, sound, expected in (
-        ("method", isinstance(estimator.method, str), "the name of a method, such as 'auto'"),
-        ("kernel", isinstance(estimator.kernel, Kernel | None), "a kernel of GPflow or None"),
-        (
-            "likelihood",
-            isinstance(estimator.likelihood, likelihoods),
-            "a likelihood of GPflow, the name of one, or None",
-        ),
-        (
-            "time_budget",
-            budget is None or (is_number and 0.0 < float(budget) < np.inf),
-            "a positive number of seconds or None",
-        ),
-        ("method_options", options is None or named, "a dict from names of options to values"),
-    ):
-        if not sound:
-            raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
-    if "minutes" in (options or ()):
-        raise ValueError("method_options must not hold minutes: give time_budget, in seconds.")
-    known = {*COMMON, *OF_METHODS, "transform", "trees"}
-    if unknown := sorted(set(options or ()) - known):
-        raise ValueError(
-            f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."
-        )
-
-
-def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:
-    """:raises ValueError: without ``y``, or with another number of rows than X has."""
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
-    check_consistent_length(X, y)
-
-
-def _require_joint(rows: np.ndarray) -> None:
-    if len(rows) > _MAX_JOINT_ROWS:
-        raise ValueError(
-            f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
-        )
-
-
-def _joint_samples(
-    mean: np.ndarray, covariance: np.ndarray, num_samples: int, rng: np.random.RandomState
-) -> np.ndarray:
-    """Samples [S, N, P] of Gaussians with means [N, P] and covariances [P, N, N]."""
-    draws = [
-        rng.multivariate_normal(m, C, num_samples) for m, C in zip(mean.T, covariance, strict=True)
-    ]
-    return np.stack(draws, axis=-1)

@@ -17,6 +17,7 @@ _FROM_ROWS = StudentT, Laplace, Poisson, Exponential, Gamma
 
 _MAX_ITERATIONS = 50
 _TOLERANCE = 2e-2  # of means in posterior standard deviations, and of logarithms of variances
+_LEAST = 1e-8  # precision of an observation, relative to the precision of f
 _FIRST_VARIANCE = 1.0  # at most: exp(f) overflows for a prior variance of 1500
 
 
@@ -38,10 +39,12 @@ def row_observations(
     """
     ``t - mean`` and ``lambda [n, L]``, at least 0, at the moments ``mean, var [n, L]`` of f.
 
-    Where lambda is 0, so is the first.
+    Where lambda is 0, so is the first; also where lambda is less than 1e-8 / var, as with Laplace
+    noise far from the output, since t would be so far away that its square overflows.
     """
     by_mean, by_var = _gradients(likelihood, X, Y, mean, var)
     known = np.maximum(-2.0 * by_var.numpy(), 0.0)
+    known = np.where(known * np.asarray(var) > _LEAST, known, 0.0)
     slope = by_mean.numpy()
     return np.divide(slope, known, out=np.zeros_like(slope), where=known > 0.0), known
 

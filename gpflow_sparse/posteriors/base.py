@@ -206,10 +206,10 @@ class SparsePosterior(AbstractPosterior):
         :param seed: from 0 to 2^32 - 1; None draws one from TensorFlow's global generator, so that
             ``tf.random.set_seed`` decides.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
-        :raises ValueError: for a kernel other than SquaredExponential, Matern12, Matern32, Matern52
-            and products of these; for inducing variables that are neither points nor weights of a
-            basis; inside ``tf.function``, where only calls of the result belong; for parameters
-            that are not finite.
+        :raises ValueError: for a kernel other than SquaredExponential, Matern12, Matern32,
+            Matern52, products and linear maps of these; for inducing variables that are neither
+            points nor weights of a basis; inside ``tf.function``, where only calls of the result
+            belong; for parameters that are not finite.
         """
         sampler = Sampler.make(num_samples, num_features, seed)
         component_checks.validate_components(self)

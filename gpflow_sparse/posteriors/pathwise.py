@@ -17,6 +17,7 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, KernelDictionary
+from gpflow_sparse.bases.base import float_type
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.bases.product import ProductFactors
 from gpflow_sparse.inference.chevron import tail_projections
@@ -180,8 +181,8 @@ class PriorPaths(Paths):
         self, kernel: Kernel, num_outputs: int, num_columns: int, sampler: Sampler
     ) -> None:
         """
-        :param kernel: SquaredExponential, Matern12, Matern32, Matern52 or a Product of such; its
-            hyperparameters are copied.
+        :param kernel: SquaredExponential, Matern12, Matern32, Matern52, or a Product or LinearMap of
+            such; its hyperparameters are copied.
         :param num_outputs: P.
         :param num_columns: D of the inputs, of which the kernel may read some.
         :raises ValueError: for a kernel without random Fourier features.
@@ -189,7 +190,7 @@ class PriorPaths(Paths):
         self.shape = (sampler.num_samples, num_outputs)
         num_cosines = sampler.num_features // 2
         size = (*self.shape, num_cosines)
-        dtype = next(p.dtype for p in kernel.parameters if p.dtype.is_floating)
+        dtype = float_type(kernel)
         super().__init__(dtype, math.prod(size))
         generator = sampler.generator
         drawn = draw_frequencies(kernel, math.prod(size), num_columns, generator)

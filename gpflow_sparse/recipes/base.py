@@ -229,6 +229,9 @@ class Recipe:
         sizes = f"({'+'.join(map(str, self.sizes))})" if self.sizes else ""
         return f"{self.title}{sizes}{f', {layers} layers' if layers > 1 else ''}"
 
+    caveat: ClassVar[str] = ""
+    """What predictions lack, in a sentence that is said where the automatic choice takes it."""
+
     @classmethod
     def suits(cls, task: Any) -> str:
         """

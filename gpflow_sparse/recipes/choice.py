@@ -130,7 +130,7 @@ def _for_all_rows(task: Task, race: "_Race", seconds: float | None, interrupted:
     left = race.seconds_left - _scoring_seconds(best, task.dataset)
     if seconds is not None:
         num_steps = best.num_steps_within(left)
-    reason = _reason(best.name, race.attempts, race.failures)
+    reason = f"{_reason(best.name, race.attempts, race.failures)} {best.recipe.caveat}".strip()
     anew = attempt.num_steps < best.num_steps or best.recipe.holds_out
     ended = interrupted or out_of_time
     if out_of_time:

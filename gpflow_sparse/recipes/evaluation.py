@@ -175,22 +175,21 @@ def evaluate(
     moments = moments_in_chunks(cached, "predict_y", rows, chunk_size)
     point, _, variance = in_original_units(cached, standardizer, rows, moments, chunk_size)
     crps, pit, central = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
-    if _conformal_radius(cached, 0.95) is not None:
-        errors = np.abs(standardizer.transform_outputs(Y) - moments[0]) / np.sqrt(moments[1])
-        central = cached.calibration.conformal_levels(errors)  # type: ignore[union-attr]
+    calibration = getattr(cached, "calibration", None)
+    if calibration is not None and calibration.scores is not None:
+        errors = standardizer.transform_outputs(Y) - moments[0]
+        central = calibration.conformal_levels(np.abs(errors) / np.sqrt(moments[1]))
 
     def average(values: np.ndarray) -> float:
         return float(np.average(values.reshape(len(Y), -1).mean(axis=1), weights=row_weights))
 
-    outputs = standardizer.transform_outputs(Y)
+    standardized = [standardizer.transform_outputs(part) for part in (Y, point)]
     scores = {
         "rmse": metrics.rmse(Y, point, row_weights),
         "nlpd": nlpd,
         "crps": average(crps),
         "coverage": average(central < 0.95),
-        "rmse_standardized": metrics.rmse(
-            outputs, standardizer.transform_outputs(point), row_weights
-        ),
+        "rmse_standardized": metrics.rmse(standardized[0], standardized[1], row_weights),
         "nlpd_standardized": nlpd + average(standardizer.log_jacobian(Y)),
     }
     return scores, {"point": point, "variance": variance, "pit": pit, "central": central}

@@ -75,6 +75,12 @@ def is_standardized(likelihood: Any) -> bool:
     return likelihood is None or likelihood in STANDARDIZED
 
 
+def has_heavy_tails(likelihood: Any) -> bool:
+    """Whether outliers are expected of the noise: for a name, an object or None."""
+    kinds = gpflow_likelihoods.StudentT, likelihoods.Laplace
+    return likelihood in ("student_t", "laplace") or isinstance(likelihood, kinds)
+
+
 def quantiles(
     likelihood: gpflow.likelihoods.Likelihood,
     mean: np.ndarray,
@@ -162,3 +168,13 @@ def _noise_variance(likelihood: gpflow_likelihoods.Gaussian) -> np.ndarray:
             "model_.predict_y for noise that depends on the inputs."
         )
     return np.asarray(likelihood.variance)
+
+
+def joint_samples(
+    mean: np.ndarray, covariance: np.ndarray, num_samples: int, rng: np.random.RandomState
+) -> np.ndarray:
+    """Samples [S, N, P] of Gaussians with means [N, P] and covariances [P, N, N]."""
+    draws = [
+        rng.multivariate_normal(m, C, num_samples) for m, C in zip(mean.T, covariance, strict=True)
+    ]
+    return np.stack(draws, axis=-1)

@@ -18,7 +18,11 @@ from gpflow_sparse.initialization.repeated_rows import rows_not_held_out
 from gpflow_sparse.kernels import LinearMap, product_of
 from gpflow_sparse.models import NearestNeighborGP
 from gpflow_sparse.recipes.log_rates import log_rates
-from gpflow_sparse.recipes.observations import is_standardized, make_likelihood
+from gpflow_sparse.recipes.observations import (
+    has_heavy_tails,
+    is_standardized,
+    make_likelihood,
+)
 from gpflow_sparse.recipes.points import rows_repeat
 from gpflow_sparse.recipes.rows import EXACT_SUBSET, num_distinct
 
@@ -42,6 +46,7 @@ _MAX_DRAWS = 20  # of local subsets
 # Largest number of times that the axes of gradients are found anew from a model along earlier axes,
 # neighbors of that model, and least root mean square of a derivative, relative to the largest.
 _MAX_REFITS, _AXES_NEIGHBORS, _LEAST_SLOPE = 3, 64, 1e-3
+_LARGEST = 5.0  # output, in robust standard deviations, for likelihoods whose noise has outliers
 _MAX_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
 
 
@@ -109,8 +114,9 @@ class InitialHyperparameters:
         """
         :param dataset: standardized.
         :param likelihood: a likelihood or its name; for counts and positive outputs with a
-            logarithmic link estimates of f are fitted (:func:`log_rates`); classes, and other
-            outputs that are not standardized, have median lengthscales and a noise variance of 0.1.
+            logarithmic link estimates of f are fitted (:func:`log_rates`), and for noise with heavy
+            tails the outputs without outliers; classes, and other outputs that are not
+            standardized, have median lengthscales and a noise variance of 0.1.
         :param kernel: copied in place of the kernels that configurations name.
         :param until: value of ``time.perf_counter``: half of the time until then is for the
             comparison of kernels, and after it no round of axes begins.
@@ -121,6 +127,9 @@ class InitialHyperparameters:
         self._kernels_until = time.perf_counter() + 0.5 * (until - time.perf_counter())
         self._rounds: set[_Trial] = set()  # trials whose axes have been tried
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
+        if has_heavy_tails(likelihood):  # the noise of exact GPs has none
+            rows = (dataset.train[0], np.clip(dataset.train[1], -_LARGEST, _LARGEST))
+            self._dataset = dataclasses.replace(dataset, train=rows)
         if not self._is_fitted and dataset.num_classes is None:
             found = log_rates(make_likelihood(likelihood, None, DEFAULT_NOISE), dataset.train[1])
             if found is not None:

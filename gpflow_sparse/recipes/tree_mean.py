@@ -110,8 +110,8 @@ def _columns(num_classes: int) -> int:
 
 def has_rare_classes(labels: np.ndarray, num_classes: int) -> bool:
     """Whether a class has too few rows ``[N, 1]``, or none, to be in the rows of each fold."""
-    counts = np.bincount(labels[:, 0].astype(int), minlength=num_classes)
-    return bool(counts.min() < 2 * _NUM_FOLDS)
+    counts = np.unique(labels, return_counts=True)[1]
+    return len(counts) < num_classes or bool(counts.min() < 2 * _NUM_FOLDS)
 
 
 def _num_folds(num_rows: int, num_classes: int | None) -> int:

@@ -1,10 +1,12 @@
 """The rows of a folder of files, of which a run keeps only samples in memory."""
 
+import dataclasses
 from pathlib import Path
 
 from gpflow_sparse import data
-from gpflow_sparse.data import Dataset, list_datasets
-from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.data import Dataset, Standardizer, list_datasets
+from gpflow_sparse.data.standardize import robust_mean_and_scale
+from gpflow_sparse.recipes.observations import has_heavy_tails, is_standardized
 from gpflow_sparse.recipes.registry import RECIPES
 from gpflow_sparse.runs.config import RunConfig
 
@@ -50,6 +52,10 @@ def load_folder(config: RunConfig) -> Dataset:
     rest = rest.standardized(outputs=is_standardized(config.recipe.likelihood))
     scaler = rest.standardizer
     assert scaler is not None
+    if has_heavy_tails(config.recipe.likelihood):
+        of_y = robust_mean_and_scale(sample[1])
+        scaler = Standardizer(scaler.x_mean.numpy(), scaler.x_scale.numpy(), *of_y)
+        rest = dataclasses.replace(rest, standardizer=scaler)
     return Dataset(
         name=Path(config.data).resolve().name,
         train=scaler.transform(*sample),

@@ -18,7 +18,7 @@ from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
-from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.observations import has_heavy_tails, is_standardized
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import advice_on_mean, weights_of_copies
@@ -258,9 +258,11 @@ def require_range(
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if not _has_images(config, dataset):
         standard = is_standardized(config.recipe.likelihood)
+        robust = has_heavy_tails(config.recipe.likelihood)
         transform = config.transform
         if transform == AUTO_TRANSFORM:
             tried = config.recipe.is_choice and standard and dataset.num_classes is None
+            tried = tried and not robust  # by densities of Gaussian noise
             seed = config.recipe.seed
             transform = resolve(transform, *dataset.train, seed) if tried else "none"
         if transform != "none" and not (standard and dataset.num_classes is None):
@@ -268,7 +270,7 @@ def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
                 "transform must be none for classes and for likelihood "
                 f"{config.recipe.likelihood}, got {config.transform!r}."
             )
-        return dataset.standardized(outputs=standard, transform=transform)
+        return dataset.standardized(outputs=standard, transform=transform, robust=robust)
     columns = dataset.train[0].shape[1]
     shape = shape_of_images(config, dataset)
     if np.prod(shape) != columns:

@@ -8,6 +8,8 @@ import tensorflow as tf
 from gpflow import kernels
 from gpflow.models import GPR, SVGP, GPModel
 
+from gpflow_sparse.kernels import Convolutional, LinearMap, MainEffects
+
 _COMBINED = (
     kernels.Sum,
     kernels.SeparateIndependent,
@@ -91,6 +93,10 @@ def _leaves(kernel: kernels.Kernel) -> Iterator[gpflow.Parameter]:
         yield from _leaves(kernel.kernels[0])
     elif isinstance(kernel, kernels.SharedIndependent):
         yield from _leaves(kernel.kernel)
+    elif isinstance(kernel, LinearMap | MainEffects):
+        yield from _leaves(kernel.base)
+    elif isinstance(kernel, Convolutional | kernels.Convolutional | kernels.Periodic):
+        yield from _leaves(kernel.base_kernel)
     elif isinstance(kernel, _WITH_VARIANCE) and not isinstance(kernel, kernels.Polynomial):
         yield kernel.variance
     else:

@@ -35,6 +35,37 @@ def test_a_constant_column_is_centered_and_keeps_its_scale():
     assert scaler.log_density_offset == 0.0
 
 
+def test_robust_units_of_outputs_are_not_set_by_outliers():
+    Y = np.random.default_rng(0).normal(2.0, 3.0, size=(2001, 2))
+    Y[:20, 1] = 1e6
+    scaler = Standardizer.fit(Y, Y, robust=True)
+    assert_allclose(scaler.y_mean.numpy(), np.median(Y, axis=0), rtol=1e-12)
+    assert_allclose(
+        scaler.y_scale.numpy(), stats.median_abs_deviation(Y, scale="normal"), rtol=1e-5
+    )
+    assert_allclose(scaler.y_scale.numpy(), 3.0, rtol=0.05)
+    assert_allclose(scaler.x_scale.numpy()[1], Y[:, 1].std())  # of inputs as ever
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_robust_units_of_weighted_rows_are_those_of_repeated_rows(count):
+    Y = np.random.default_rng(0).normal(size=(count, 2))
+    weights = np.arange(1, count + 1)
+    repeated = np.repeat(Y, weights, axis=0)
+    expected, found = (
+        Standardizer.fit(Z, Z, robust=True, row_weights=w)
+        for Z, w in ((repeated, None), (Y, 0.1 * weights))
+    )
+    for name in ("y_mean", "y_scale"):
+        assert_allclose(getattr(found, name).numpy(), getattr(expected, name).numpy())
+
+
+def test_outputs_that_are_half_equal_have_their_mean_and_deviation():
+    Y = np.array([[0.0], [0.0], [0.0], [1.0], [3.0]])
+    scaler = Standardizer.fit(Y, Y, robust=True)
+    assert_allclose([scaler.y_mean.numpy(), scaler.y_scale.numpy()], [Y.mean(0), Y.std(0)])
+
+
 @pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-160, 1e150])
 def test_inputs_of_every_unit_get_unit_variance(unit):
     X = np.random.default_rng(0).normal(size=(40, 2))

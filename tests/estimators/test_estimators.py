@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface."""
 
 import pickle
+import warnings
 from contextlib import nullcontext
 
 import gpflow
@@ -22,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.targets import split_target
-from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, estimators
 from gpflow_sparse.recipes import calibration, choice, starts
 from tests.data import messy
 
@@ -156,6 +157,32 @@ def test_intervals_and_samples_agree_with_the_moments(exact):
     joint = exact.predict(new, return_cov=True)[1]
     np.testing.assert_allclose(samples.mean(axis=1), mean, atol=5 * deviation.max() / 4000**0.5)
     np.testing.assert_allclose(np.cov(samples), joint, atol=0.1 * joint.max())
+
+
+def test_outliers_are_named_before_training(monkeypatch):
+    """Unless the noise has heavy tails, or a logarithm makes the outputs symmetric."""
+    monkeypatch.setattr(estimators, "fit_task", lambda *_: 1 / 0)
+    X, y = smooth(150)
+    skewed, y[17] = np.exp(3.0 * y), 1e6
+    heavy = [{"likelihood": name} for name in ("student_t", gpflow.likelihoods.StudentT())]
+    cases = [({}, y, 1), ({}, skewed, 0), ({}, np.stack([skewed, y], axis=1), 1)]
+    for options, values, count in [*cases, *((options, y, 0) for options in heavy)]:
+        with warnings.catch_warnings(record=True) as found, pytest.raises(ZeroDivisionError):
+            warnings.simplefilter("always")
+            SparseGPRegressor(**options).fit(X, values)
+        texts = [str(warning.message) for warning in found]
+        assert len([text for text in texts if "outlier" in text]) == count
+        name = "y" if values.ndim == 1 else "y[:, 1]"
+        start = f"1 value of {name!r} is an outlier, the farthest 1e+06 beside a median of "
+        assert not count or texts[0].startswith(start)
+
+
+def test_students_t_is_not_moved_by_an_outlier():
+    X, y = smooth(150)
+    y[17] = 1e6
+    model = SparseGPRegressor(likelihood="student_t", method_options=FEW_STEPS, random_state=0)
+    new, values = smooth(500, seed=1)
+    assert np.sqrt(np.mean((model.fit(X, y).predict(new) - values) ** 2)) < 0.5 * values.std()
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ from gpflow_sparse.estimators import SparseGPClassifier
 
 NUM_TABLES = 200
 # Short tables whose only row of a class is held out in the choice, for the default tier.
-CHEAP = (63, 173)
+CHEAP = (1, 173)
 
 
 def table(seed):

@@ -71,6 +71,17 @@ def test_with_gaussian_noise_an_observation_is_the_row(rng):
     np.testing.assert_allclose(precisions, 5.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("distance", [10.0, 20.0, 40.0, 1e6])
+def test_an_outlier_of_laplace_noise_is_no_observation_far_away(distance):
+    """Its precision would be 1e-292 at a distance of 40, and t 1e292."""
+    likelihood, Y = likelihoods.Laplace(0.3), np.array([[distance]])
+    mean, var = (tf.constant([[value]], tf.float64) for value in (0.0, 1.0))
+    q = row_posteriors(likelihood, X, Y, mean, var)
+    targets, precisions = row_observations(likelihood, X, Y, *q)
+    assert np.abs(targets).max() < 1e9
+    np.testing.assert_array_equal(precisions, 0.0)
+
+
 def test_other_likelihoods_start_from_the_prior():
     for likelihood in (gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Bernoulli()):
         assert likelihood_of_starts(likelihood) is None

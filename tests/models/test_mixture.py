@@ -319,6 +319,20 @@ def test_rows_in_batches_are_predicted_as_rows(integrated):
     assert integrated.predict_f_samples(batches).shape == (2, 3, 1)
 
 
+def test_a_frozen_mixture_and_a_frozen_posterior_predict_as_the_mixture(integrated):
+    for model in (integrated, GPMixture(rows(), tables(True))):
+        X, expected = NEW[0], model.predict_y(NEW[0])
+        frozen, posterior = map(gpflow.utilities.freeze, (model, model.posterior()))
+        draws, others = (m.posterior().sample_functions(2, seed=0)(X) for m in (model, frozen))
+        np.testing.assert_array_equal(others, draws)
+        predictions = [frozen.predict_y(X), posterior.predict_y(X, model.likelihood)]
+        for found in predictions:
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+    model.likelihood.variance.assign(0.7)  # of the original alone
+    assert np.all(model.predict_y(X)[1] > expected[1] + 0.1)
+    np.testing.assert_allclose(frozen.predict_y(X), expected, rtol=1e-9)
+
+
 def test_diagnostics_are_of_the_distribution_that_is_predicted(integrated):
     X, Y = rows(40, seed=3)
     below = integrated.predict_distribution((X, Y)).numpy()

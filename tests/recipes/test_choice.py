@@ -170,6 +170,18 @@ def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
     assert found.start in finished  # scored as it would be kept
 
 
+def test_the_reason_says_what_the_variances_of_softki_lack(monkeypatch):
+    scores = iter([(0.0, 0.5), (1.0, 0.6), (0.0, 0.5)])
+    monkeypatch.setattr(choice, "_ROUNDS", ((1, 0.2), (1, 0.2)))
+    monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
+    monkeypatch.setattr(choice, "candidates", lambda task: ["softki", "svgp"])
+    options = {"num_inducing": 4, "num_subset": 60}
+    data = Dataset("made", rows(200), rows(5), ("a", "b"), "y", None)
+    found = choice.choose(Task(data, options=options))
+    assert found.recipe.name == "softki"
+    assert " Its standard deviations do not grow far from the training rows: " in found.reason
+
+
 def test_a_start_as_slow_as_all_the_time_left_is_not_made_again(monkeypatch):
     """GPnn keeps its first start where that took more than half of the time."""
     clock = iter(np.arange(0.0, 1e4, 2.0))  # every look at the clock takes two seconds

@@ -354,6 +354,23 @@ def test_axes_of_gradients_do_not_depend_on_the_rows_that_judge_them():
     np.testing.assert_array_equal(*axes)
 
 
+@pytest.mark.parametrize("likelihood", ["student_t", gs.likelihoods.Laplace()])
+def test_outliers_do_not_decide_on_the_start_of_noise_with_heavy_tails(likelihood):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 1))
+    Y = np.sin(2.0 * X) + 0.1 * rng.normal(size=(150, 1))
+    found = []
+    for outlier in (3.0, 1e6):
+        Y[7] = outlier
+        raw = Dataset("table", (X, Y.copy()), (X, Y.copy()), ("a",), "y", None)
+        start = InitialHyperparameters(raw.standardized(robust=True), likelihood)
+        found.append(start.find(recipe_of("svgp")))
+    for name in ("variance", "lengthscales"):
+        values = [np.log(getattr(start.kernel, name).numpy()) for start in found]
+        np.testing.assert_allclose(*values, atol=0.3)
+    assert found[1].noise_variance < 0.2
+
+
 def rates(rng):
     X = rng.normal(size=(300, 2))
     return X, np.exp(np.sin(2.0 * X[:, :1]))

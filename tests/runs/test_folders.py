@@ -47,6 +47,17 @@ def test_every_row_is_in_one_part_and_statistics_are_those_of_training(folder):
     assert {tuple(row) for row in dataset.train[0]} <= known
 
 
+def test_units_of_noise_with_heavy_tails_are_not_set_by_outliers(folder):
+    path, rows = folder
+    rows[5::100, 2] = 1e6
+    np.save(path / "part-0.npy", rows[:400])
+    recipe = {"data": str(path), "likelihood": "student_t"}
+    dataset = load_folder(RunConfig.of_method("svgp", **recipe))
+    assert dataset.shards.standardizer is dataset.standardizer
+    assert 5.0 < dataset.standardizer.y_scale.numpy()[0] < 15.0  # of y without outliers 7
+    assert np.abs(np.median(dataset.train[1])) < 0.1
+
+
 def test_a_folder_is_read_in_the_same_way_again(folder):
     config = RunConfig.of_method("svgp", data=str(folder[0]))
     first, second = load_data(config), load_data(config)

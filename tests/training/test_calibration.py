@@ -9,6 +9,7 @@ from scipy import integrate
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.recipes.evaluation import CachedModel
 from gpflow_sparse.training import calibration, rescaling
@@ -341,6 +342,8 @@ STOCK = {
     "gpr": lambda: gpr(gpflow.kernels.Matern52()),
     "gpr of a sum": lambda: gpr(gpflow.kernels.Matern52() + gpflow.kernels.Linear()),
     "gpr of a product": lambda: gpr(gpflow.kernels.Matern52() * gpflow.kernels.Cosine()),
+    "gpr of a periodic kernel": lambda: gpr(gpflow.kernels.Periodic(gpflow.kernels.RBF())),
+    "gpr of images": lambda: gpr(Convolutional(gpflow.kernels.Matern52(), (1, 2), (1, 1))),
     "svgp": lambda: svgp(gpflow.kernels.Matern52()),
     "svgp, not whitened": lambda: svgp(gpflow.kernels.Matern52(), whiten=False),
 }

@@ -1,8 +1,9 @@
 """One component of a mixture: an exact Gaussian process integrated over its hyperparameters."""
 
 import contextlib
+import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -190,3 +191,17 @@ class Component(tf.Module):
         else:
             noise = present[-1]
         return present[:num_kernel], tf.cast(noise, dtype), log_weights
+
+
+def copy_with_parameters(module: Any, memo: dict[int, Any]) -> Any:
+    """
+    ``__deepcopy__`` of a module with components. In ``gpflow.utilities.freeze``, which puts tensors
+    in place of parameters by ``memo``, the copy has parameters of its own: draws are values of
+    them.
+    """
+    for parameter in module.parameters:
+        memo.pop(id(parameter), None)
+    copied = type(module).__new__(type(module))
+    memo[id(module)] = copied  # before the attributes, which may refer to the module
+    vars(copied).update(copy.deepcopy(vars(module), memo))
+    return copied

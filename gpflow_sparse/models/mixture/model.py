@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.tables import log_normal, noise_parameter
-from gpflow_sparse.models.mixture.component import Component
+from gpflow_sparse.models.mixture.component import Component, copy_with_parameters
 from gpflow_sparse.models.mixture.posterior import MixturePosterior
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.models.regression import RegressionModel, require_noise
@@ -155,6 +155,8 @@ class GPMixture(RegressionModel):
         self.num_draws = checks.require_count(num_draws, "num_draws")
         self.seed = checks.require_seed(seed)
         self._require_parts(self.input_dim)
+
+    __deepcopy__ = copy_with_parameters
 
     def integrate(
         self, *, seconds: float | None = None, report: Callable[[str], Any] = lambda line: None

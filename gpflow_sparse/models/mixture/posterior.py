@@ -14,7 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.function import KernelFunction
-from gpflow_sparse.models.mixture.component import Component, States
+from gpflow_sparse.models.mixture.component import Component, States, copy_with_parameters
 from gpflow_sparse.models.mixture.paths import ComponentPaths, MixturePaths
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg, random_draws
@@ -123,6 +123,8 @@ class MixturePosterior(SparsePosterior):
             precompute_cache=precompute_cache,
             calibration=calibration,
         )
+
+    __deepcopy__ = copy_with_parameters
 
     @public_method("the log density", prediction=True)
     def predict_log_density(

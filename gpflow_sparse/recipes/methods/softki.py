@@ -24,6 +24,10 @@ class SoftKI(Recipe):
     for_classes = "basis_svgp --basis soft"
     streams = True
     holds_out = True
+    caveat = (
+        "Its standard deviations do not grow far from the training rows: take gpnn or solvegp to "
+        "predict rows there."
+    )
 
     kernel: str = options.kernel()
     ard: bool = options.ard()
