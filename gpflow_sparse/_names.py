@@ -94,7 +94,6 @@ _NEW_PLACES = {
         "posteriors.mixture": "models.grief.posterior",
         "posteriors.neighbor": "models.swsgp.posterior",
         "posteriors.orthogonal": "models.solvegp.posterior",
-        "posteriors.residual_neighbors": "models.residual_neighbors.posterior",
         "posteriors.rotated": "models.solvegp.rotated",
         "posteriors.sites": "models.swsgp.site_posterior",
         "batch_evidence": "models.softki.batch_evidence",

@@ -33,7 +33,6 @@ from gpflow_sparse.models import (
     GPMixture,
     NearestNeighborClassifier,
     NearestNeighborGP,
-    ResidualNeighborGP,
     SiteVGP,
     SoftKI,
 )
@@ -333,24 +332,6 @@ def swsgp(H=4, M=9, *, kernel=matern, P=1, likelihood=None, points=None, **optio
     return build
 
 
-def residual_neighbors(H=4, sizes=(5, 9), *, kernel=matern, P=1, likelihood=None, **options):
-    """A builder of a model in which each row sees H points of the residual of a base."""
-
-    def build(num_data=None):
-        Z, O = (inputs(seed=seed, rows=M) for seed, M in zip((4, 3), sizes, strict=True))
-        model = ResidualNeighborGP(
-            kernel(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H)),
-            mean_function=linear(P),
-            num_data=num_data,
-            **{"num_latent_gps": P, **options},
-        )
-        return settle(model)
-
-    return build
-
-
 def multiclass():
     return gpflow.likelihoods.MultiClass(3)
 
@@ -509,26 +490,6 @@ MEMBERS = {
         one_kl=False,
     ),
     "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False),
-    # no XLA: steps compute features at unique points, and XLA has no tf.unique
-    "residual_neighbors": Member(
-        residual_neighbors(P=2), reals(2), prior=False, one_kl=False, xla=None
-    ),
-    "residual_neighbors_dense": Member(
-        residual_neighbors(covariance="dense"), reals(1), one_kl=False, xla=None
-    ),
-    "residual_neighbors_chain": Member(
-        residual_neighbors(kl_weighting="chain"), reals(1), prior=False, averages=False, xla=None
-    ),
-    "residual_neighbors_bernoulli": Member(
-        residual_neighbors(likelihood=gpflow.likelihoods.Bernoulli, kl_weighting="paper"),
-        labels,
-        prior=False,
-        one_kl=False,
-        xla=None,
-    ),
-    "residual_neighbors_separate": Member(
-        residual_neighbors(P=2, kernel=separate), reals(2), prior=False, one_kl=False, xla=None
-    ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
     "solvegp_patches": Member(
         on_images(convolutional, pixels, P=2), reals(2), drawable=False, xla=None

@@ -83,7 +83,6 @@ THINNED = {
     "test_qsgp_variance.py": 5,
     "test_repeated_rows.py": 4,
     "test_residual_bounds.py": 5,
-    "test_residual_neighbors.py": 3,
     "test_round_trip.py": 30,
     "test_rounds.py": 7,
     "test_rvm.py": 3,

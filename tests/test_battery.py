@@ -17,7 +17,6 @@ from gpflow_sparse.models import (
     DeepGP,
     NearestNeighborClassifier,
     NearestNeighborGP,
-    ResidualNeighborGP,
 )
 from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb, settle
 
@@ -397,8 +396,6 @@ def test_frozen_parts_leave_the_trainable_variables(member):
 
 def variational_parts(model):
     """What q is made of: parameters, or plain variables where it is too long for them."""
-    if isinstance(model, ResidualNeighborGP):
-        return [*model.row_variables, model.base_q_mu, model.base_q_sqrt]
     if isinstance(model, SWSGP):
         return model.row_variables
     if isinstance(model, DeepGP):

@@ -52,7 +52,6 @@ SLOW = {
         "--num-features 1000 --basis-batch-size 200 --num-steps 100",
         {"rmse": (0, 0.3), "noise": (0.1, 0.5)},
     ),
-    "residual_neighbors": ("", {"rmse": (0, 0.25), "coverage": (0.85, 1.0)}),
     "rvm": (
         "--num-data 80 --basis-batch-size 40 --num-steps 300",
         {"vectors": (3, 30), "rmse": (0, 0.08)},

@@ -22,7 +22,6 @@ from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.mixture import GPMixture
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborClassifier, NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
-from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
 from gpflow_sparse.models.site_vgp import SiteVGP
 from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import ODVGP, SOLVEGP, SOLVEGPR
@@ -45,7 +44,6 @@ __all__ = [
     "GPMixture",
     "NearestNeighborClassifier",
     "NearestNeighborGP",
-    "ResidualNeighborGP",
     "SiteVGP",
     "SoftKI",
     "VariationalModel",

@@ -27,7 +27,6 @@ _OF_METHODS = {
     "MixturePosterior": "gpflow_sparse.models.mixture",
     "NeighborPosterior": "gpflow_sparse.models.swsgp",
     "OrthogonalPosterior": "gpflow_sparse.models.solvegp",
-    "ResidualNeighborPosterior": "gpflow_sparse.models.residual_neighbors",
     "SitePosterior": "gpflow_sparse.models.swsgp",
 }
 
@@ -43,7 +42,6 @@ __all__ = [
     "MultioutputPosterior",
     "NeighborPosterior",
     "OrthogonalPosterior",
-    "ResidualNeighborPosterior",
     "SitePosterior",
     "SparsePosterior",
 ]

@@ -38,7 +38,6 @@ __all__ = [
     "mixture",
     "odvgp",
     "qsgp",
-    "residual_neighbors",
     "rvm",
     "site_vgp",
     "softki",

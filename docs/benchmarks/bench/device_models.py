@@ -95,7 +95,7 @@ class Cases:
 
     def _of_neighbors(self) -> Built:
         M, m, H = self._sizes.num_inducing, self._sizes.num_points, self._sizes.num_neighbors
-        X, half = self._X, M // 2
+        X = self._X
 
         def diagonal() -> Any:
             Z = made_rows(m, _COLUMNS, 1)[0].numpy()
@@ -108,15 +108,9 @@ class Cases:
             points = NeighborInducingPoints(X[:M], 4)
             return models.SWSGP(self._kernel(), _noise(), points, **options)
 
-        def residual() -> Any:
-            near = NeighborInducingPoints(X[half : 20 * half], min(16, H))
-            sets = OrthogonalInducingVariables(X[:half], near)
-            return models.ResidualNeighborGP(self._kernel(), _noise(), sets, **self._count)
-
         return {
             f"SWSGP({m}, H = {H})": diagonal,
             f"SWSGP({M}, H = 4), dense": dense,
-            f"ResidualNeighborGP({half}+{19 * half})": residual,
         }
 
     def _of_weights(self) -> Built:
