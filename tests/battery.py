@@ -29,13 +29,10 @@ from gpflow_sparse.models import (
     BasisSVGP,
     ConvLayer,
     DeepGP,
-    DualGPR,
-    DualOptions,
     GPLayer,
     GPMixture,
     NearestNeighborClassifier,
     NearestNeighborGP,
-    ResidualNeighborGP,
     SiteVGP,
     SoftKI,
 )
@@ -269,24 +266,8 @@ def site_vgp(outputs, likelihood, P, kernel=matern) -> Callable[..., Any]:
     )
 
 
-def dual(P=1) -> Callable[..., Any]:
-    """A builder of exact regression by dual blocks, which holds its data; its weights solved."""
-    return lambda: settle(
-        DualGPR(
-            (inputs(), reals(P)()),
-            matern(),
-            noise_variance=0.2,
-            num_paths=40,
-            num_features=16,
-            mean_function=linear(P),
-        )
-    )
-
-
 def settle(model):
     """What follows from the parameters and is kept, for the parameters as they are now."""
-    if isinstance(model, DualGPR):
-        model.solve(DualOptions(tolerance=1e-10))
     if isinstance(model, SiteVGP):
         model.fit_sites()
     kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
@@ -342,24 +323,6 @@ def swsgp(H=4, M=9, *, kernel=matern, P=1, likelihood=None, points=None, **optio
             kernel(),
             gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
             NeighborInducingPoints(inputs(seed=3, rows=M), H, **(points or {})),
-            mean_function=linear(P),
-            num_data=num_data,
-            **{"num_latent_gps": P, **options},
-        )
-        return settle(model)
-
-    return build
-
-
-def residual_neighbors(H=4, sizes=(5, 9), *, kernel=matern, P=1, likelihood=None, **options):
-    """A builder of a model in which each row sees H points of the residual of a base."""
-
-    def build(num_data=None):
-        Z, O = (inputs(seed=seed, rows=M) for seed, M in zip((4, 3), sizes, strict=True))
-        model = ResidualNeighborGP(
-            kernel(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H)),
             mean_function=linear(P),
             num_data=num_data,
             **{"num_latent_gps": P, **options},
@@ -527,26 +490,6 @@ MEMBERS = {
         one_kl=False,
     ),
     "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False),
-    # no XLA: steps compute features at unique points, and XLA has no tf.unique
-    "residual_neighbors": Member(
-        residual_neighbors(P=2), reals(2), prior=False, one_kl=False, xla=None
-    ),
-    "residual_neighbors_dense": Member(
-        residual_neighbors(covariance="dense"), reals(1), one_kl=False, xla=None
-    ),
-    "residual_neighbors_chain": Member(
-        residual_neighbors(kl_weighting="chain"), reals(1), prior=False, averages=False, xla=None
-    ),
-    "residual_neighbors_bernoulli": Member(
-        residual_neighbors(likelihood=gpflow.likelihoods.Bernoulli, kl_weighting="paper"),
-        labels,
-        prior=False,
-        one_kl=False,
-        xla=None,
-    ),
-    "residual_neighbors_separate": Member(
-        residual_neighbors(P=2, kernel=separate), reals(2), prior=False, one_kl=False, xla=None
-    ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
     "solvegp_patches": Member(
         on_images(convolutional, pixels, P=2), reals(2), drawable=False, xla=None
@@ -610,9 +553,6 @@ REGRESSIONS = {
     "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),
 }
-
-# Models that hold their data and have gradients of an objective, but no value of it.
-SOLVED = {"dual": Member(dual(P=2), reals(2))}
 
 
 def perturb(model, seed=4, scale=0.3):

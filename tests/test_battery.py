@@ -17,20 +17,12 @@ from gpflow_sparse.models import (
     DeepGP,
     NearestNeighborClassifier,
     NearestNeighborGP,
-    ResidualNeighborGP,
 )
-from tests.battery import MEMBERS, REGRESSIONS, SOLVED, D, N, inputs, perturb, settle
+from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb, settle
 
 every_member = pytest.mark.parametrize("member", MEMBERS.values(), ids=list(MEMBERS))
 ALL = MEMBERS | REGRESSIONS
 every_model = pytest.mark.parametrize("member", ALL.values(), ids=list(ALL))
-PREDICTORS = ALL | SOLVED
-every_predictor = pytest.mark.parametrize("member", PREDICTORS.values(), ids=list(PREDICTORS))
-our_predictors = pytest.mark.parametrize(
-    "member",
-    [member for member in PREDICTORS.values() if member.guarded],
-    ids=[name for name, member in PREDICTORS.items() if member.guarded],
-)
 every_model_of_ours = pytest.mark.parametrize(
     "member",
     [member for member in ALL.values() if member.guarded],
@@ -77,11 +69,7 @@ def assert_same_predictions(model, other, atol=1e-12):
 
 
 def assert_same_objective(model, other, member, rtol):
-    """Of models that have one."""
-    if member not in SOLVED.values():
-        np.testing.assert_allclose(
-            elbo_of(model, member.data), elbo_of(other, member.data), rtol=rtol
-        )
+    np.testing.assert_allclose(elbo_of(model, member.data), elbo_of(other, member.data), rtol=rtol)
 
 
 def prior_covariances(model, X):
@@ -102,7 +90,7 @@ def test_every_model_of_the_package_is_in_the_battery():
         and not inspect.isabstract(kind)
     }
     assert ours
-    assert ours == ours & {type(member.build()) for member in PREDICTORS.values()}
+    assert ours == ours & {type(member.build()) for member in ALL.values()}
 
 
 @every_member
@@ -162,7 +150,7 @@ def test_compiled_values_and_gradients_equal_eager_ones(member, jit_compile):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
 
 
-@our_predictors
+@every_model_of_ours
 def test_compiled_predictions_equal_eager_ones(member):
     model = perturb(member.build())
     compiled = tf.function(model.predict_f, autograph=False)(tf.constant(XNEW))
@@ -170,7 +158,7 @@ def test_compiled_predictions_equal_eager_ones(member):
         np.testing.assert_allclose(got, expected, atol=1e-10)
 
 
-@our_predictors
+@every_model_of_ours
 def test_compiled_predictions_and_draws_of_zero_rows_have_zero_rows(member):
     """An exported model may be asked for them: its number of rows is not static."""
     model = member.build()
@@ -185,7 +173,7 @@ def test_compiled_predictions_and_draws_of_zero_rows_have_zero_rows(member):
         assert tf.nest.flatten(compiled(tf.zeros([0, D], tf.float64)))[0].shape == shape
 
 
-@our_predictors
+@every_model_of_ours
 def test_predictions_are_compiled_where_the_number_of_columns_is_not_static(member):
     model = perturb(member.build())
     if model.input_dim is None:
@@ -200,7 +188,7 @@ def test_predictions_are_compiled_where_the_number_of_columns_is_not_static(memb
 
 def test_posteriors_predict_in_the_float_type_of_their_model_whatever_the_default_is_then():
     for name in ("solvegp", "swsgp", "deep", "basis_gpr", "gpnn", "mixture"):
-        model = perturb(PREDICTORS[name].build())
+        model = perturb(ALL[name].build())
         posterior, expected = model.posterior(), model.predict_f(XNEW)
         with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
             for predict in (posterior.predict_f, model.posterior().predict_f):
@@ -329,7 +317,7 @@ def test_one_row_has_a_finite_bound_and_prediction(member):
         np.testing.assert_allclose(a, b[:1], atol=1e-12)
 
 
-@every_predictor
+@every_model
 def test_a_checkpoint_restores_the_model_in_another_object(member, tmp_path):
     model, fresh = perturb(member.build()), perturb(member.build(), seed=5)
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
@@ -338,7 +326,7 @@ def test_a_checkpoint_restores_the_model_in_another_object(member, tmp_path):
     assert_same_objective(fresh, model, member, rtol=1e-14)
 
 
-@every_predictor
+@every_model
 def test_read_values_and_multiple_assign_carry_a_model_over(member):
     model, fresh = perturb(member.build()), member.build()
     values = read_values(model)
@@ -349,7 +337,7 @@ def test_read_values_and_multiple_assign_carry_a_model_over(member):
     assert_same_objective(fresh, model, member, rtol=1e-10)
 
 
-@every_predictor
+@every_model
 def test_a_deep_copy_is_equal_and_independent(member):
     model = perturb(member.build())
     before = model.predict_f(XNEW)[0].numpy()
@@ -360,7 +348,7 @@ def test_a_deep_copy_is_equal_and_independent(member):
     assert np.abs(copy.predict_f(XNEW)[0] - before).max() > 1e-3
 
 
-@our_predictors
+@every_model_of_ours
 def test_a_model_says_what_it_is_in_one_line(member):
     model = member.build()
     text = repr(model)
@@ -379,7 +367,7 @@ def test_a_model_says_what_it_is_in_one_line(member):
     assert repr(model).startswith(f"{type(model).__name__}(kernel=White, ")
 
 
-@every_predictor
+@every_model
 def test_the_summary_lists_every_parameter(member, capsys):
     model = member.build()
     print_summary(model)
@@ -408,8 +396,6 @@ def test_frozen_parts_leave_the_trainable_variables(member):
 
 def variational_parts(model):
     """What q is made of: parameters, or plain variables where it is too long for them."""
-    if isinstance(model, ResidualNeighborGP):
-        return [*model.row_variables, model.base_q_mu, model.base_q_sqrt]
     if isinstance(model, SWSGP):
         return model.row_variables
     if isinstance(model, DeepGP):
@@ -427,7 +413,7 @@ def variables_of(part):
     return [getattr(each, "unconstrained_variable", each) for each in parts]
 
 
-@every_predictor
+@every_model
 def test_observations_are_predicted_through_the_likelihood(member):
     model = perturb(member.build())
     X, Y = member.data
@@ -448,7 +434,7 @@ def test_observations_are_predicted_through_the_likelihood(member):
         np.testing.assert_allclose(density, log_density.sum(axis=1), rtol=1e-10)
 
 
-@every_predictor
+@every_model
 @pytest.mark.parametrize("full_cov", [True, False])
 def test_samples_have_the_predicted_moments(member, full_cov):
     """
@@ -562,7 +548,7 @@ def test_data_that_are_not_finite_are_refused(member, method):
         getattr(model, method)((X, Y))
 
 
-@our_predictors
+@every_model_of_ours
 @pytest.mark.parametrize("method", INPUT_METHODS)
 def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, method):
     model = member.build()
@@ -596,7 +582,7 @@ WRONG = {
 }
 
 
-@our_predictors
+@every_model_of_ours
 @pytest.mark.parametrize("part", WRONG)
 def test_a_part_that_was_exchanged_for_one_that_does_not_fit_is_refused(member, part):
     for wrong in WRONG[part]:

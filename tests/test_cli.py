@@ -340,7 +340,7 @@ SIZES = [
 ]
 # Ways to train a table with small sizes: a method, and options of its own.
 WAYS = {
-    **{m: [] for m in ("odvgp", "solvegpr", "softki", "swsgp", "deep", "gpnn", "dual", "rvm")},
+    **{m: [] for m in ("odvgp", "solvegpr", "softki", "swsgp", "deep", "gpnn", "rvm")},
     "grief": ["--inference", "type1", "--kernel", "matern32"],
     "grief float32": ["--float32"],
     "basis_gpr": ["--basis", "fourier", "--kernel", "matern52"],

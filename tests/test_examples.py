@@ -40,10 +40,6 @@ SLOW = {
     ),
     "dates": ("", {"rmse": (0.4, 0.7), "coverage": (0.9, 1.0)}),
     "deep": ("--num-steps 400", {"rmse": (0, 0.2)}),
-    "dual": (
-        "--num-data 600 --num-paths 16 --block-size 100",
-        {"passes": (1, 50), "rmse": (0, 0.1), "coverage": (0.85, 1.0)},
-    ),
     "layers": (
         "--num-inducing 20 --num-steps 80",
         {"start": (0.3, INFINITY), "end": (10, INFINITY), "error_rate": (0, 0.35)},
@@ -56,7 +52,6 @@ SLOW = {
         "--num-features 1000 --basis-batch-size 200 --num-steps 100",
         {"rmse": (0, 0.3), "noise": (0.1, 0.5)},
     ),
-    "residual_neighbors": ("", {"rmse": (0, 0.25), "coverage": (0.85, 1.0)}),
     "rvm": (
         "--num-data 80 --basis-batch-size 40 --num-steps 300",
         {"vectors": (3, 30), "rmse": (0, 0.08)},

@@ -7,13 +7,13 @@ tried on a method of each kind. ``python -m tests.hostile`` judges all of it.
 
 import pytest
 
-from tests.hostile import bases, deep, dual, neighbors, orthogonal, soft_interpolation, sub_sampled
+from tests.hostile import bases, deep, neighbors, orthogonal, soft_interpolation, sub_sampled
 from tests.hostile.judging import arguments, bad, cell, spoiled, together
 from tests.hostile.kinds import KINDS, OPTIONS
 
 TABLES = {
     table.__name__.rpartition(".")[2]: table
-    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep, dual)
+    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep)
 }
 every_table = pytest.mark.parametrize("name", TABLES)
 # Kinds that compiled functions and training must refuse, which costs them nothing.

@@ -45,7 +45,6 @@ USERS_OF_PUBLIC_NAMES = ("recipes",)
 MADE_OF = {
     "deep": {"solvegp", "swsgp"},
     "nearest_neighbor": {"swsgp"},
-    "residual_neighbors": {"solvegp", "swsgp"},
 }
 # The benchmarks, which are not installed, have the same limits of lines.
 SOURCES = [

@@ -238,8 +238,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
     :param kernel: any GPflow kernel for the standardized inputs, which is copied, and whose values
-        are the start. None for the kernels of the method: "mixture" averages nine; "gpnn", "exact"
-        and "residual_neighbors" compare Matern 1/2, 3/2, 5/2 and the squared exponential on
+        are the start. None for the kernels of the method: "mixture" averages nine; "gpnn" and
+        "exact" compare Matern 1/2, 3/2, 5/2 and the squared exponential on
         held-out rows; "site_vgp" and "dirichlet_gpnn" have Matern 3/2, "grief" has the squared
         exponential, and all others have Matern 5/2.
     :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise

@@ -93,7 +93,7 @@ def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
     if any(isinstance(own, NeighborInducingPoints) for own in found.sets):
         raise ValueError(
             "inducing_variable holds NeighborInducingPoints, whose rows have neighbors of their "
-            "own: take gs.models.ResidualNeighborGP, or an array of points."
+            "own: take gs.models.SWSGP with these alone, or an array of points."
         )
     return found
 

@@ -139,25 +139,8 @@ class NeighborPrior:
         self, X: tf.Tensor, neighbors: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """``K_I [n, H, H]``, jitter included, ``k_I [n, H]`` and ``k(x, x) [n]``."""
-        K, k, diagonal = self.local(X, neighbors)
+        K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.Z, neighbors))
         return linalg.add_jitter(K, self.nugget), k, diagonal
-
-    def local(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """:meth:`covariances` without jitter."""
-        return local_covariances(self.kernel, X, tf.gather(self.Z, neighbors))
-
-    def between(self, Z: tf.Tensor, X: tf.Tensor | None = None) -> tf.Tensor:
-        """Prior covariances ``[m, n]`` of places that all rows share, without jitter."""
-        return covariance(self.kernel, Z, X)
-
-    def row_size(self, num_neighbors: int) -> int:
-        """Entries for each row in the largest tensor of :meth:`local`."""
-        return num_neighbors**2
-
-    def start_moments(self, X: tf.Tensor, num_outputs: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of f, ``[n, P]`` each, where q of all points is their prior."""
-        var = tf.tile(self.kernel(X, full_cov=False)[:, None], [1, num_outputs])
-        return tf.zeros_like(var), var
 
     def conditional(
         self,
@@ -225,13 +208,13 @@ class NeighborPrior:
         """All rows conditioned on one set of points, ``active [m]``."""
         Z = tf.gather(self.Z, active)  # [m, D]
         L = self.factor(Z)
-        A = linalg.solve_triangular(L, self.between(Z, X))  # [m, n]
+        A = linalg.solve_triangular(L, covariance(self.kernel, Z, X))  # [m, n]
         W = linalg.solve_triangular(L, A, adjoint=True)  # K_A^-1 k_A
         return JointConditional(L, A, W, q)
 
     def factor(self, Z: tf.Tensor) -> tf.Tensor:
         """Cholesky factor ``[m, m]`` of the prior covariance at some points, jitter included."""
-        K = linalg.add_jitter(self.between(Z), self.nugget)
+        K = linalg.add_jitter(covariance(self.kernel, Z), self.nugget)
         return linalg.cholesky(K, "K_A (covariance of the active inducing points)")
 
 

@@ -18,12 +18,10 @@ from gpflow_sparse.models.deep import (
     deep,
     deep_convolutional,
 )
-from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.mixture import GPMixture
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborClassifier, NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
-from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
 from gpflow_sparse.models.site_vgp import SiteVGP
 from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import ODVGP, SOLVEGP, SOLVEGPR
@@ -42,13 +40,10 @@ __all__ = [
     "ConvLayer",
     "ConvSpec",
     "DeepGP",
-    "DualGPR",
-    "DualOptions",
     "GPLayer",
     "GPMixture",
     "NearestNeighborClassifier",
     "NearestNeighborGP",
-    "ResidualNeighborGP",
     "SiteVGP",
     "SoftKI",
     "VariationalModel",

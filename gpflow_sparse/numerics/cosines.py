@@ -26,14 +26,13 @@ def cos_two_pi(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any
 
     :param turns: ``[N, k]``.
     :param phases: ``[k]``; constants, without a gradient.
-    :param amplitude: a scalar, or ``[k]``.
+    :param amplitude: a scalar.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
         of_turns = upstream * cos_two_pi(turns, phases + 0.25, 2.0 * math.pi * amplitude)
-        by_amplitude = upstream * cos_two_pi(turns, phases, tf.ones_like(amplitude))
-        axes = [0, 1] if amplitude.shape.rank == 0 else 0
-        return of_turns, None, tf.reduce_sum(by_amplitude, axis=axes)
+        of_amplitude = tf.reduce_sum(upstream * cos_two_pi(turns, phases, tf.ones_like(amplitude)))
+        return of_turns, None, of_amplitude
 
     if _are_many(turns.shape) and not linalg.sees_gpu():
         values = tf.ensure_shape(_series(turns, phases, amplitude), turns.shape)

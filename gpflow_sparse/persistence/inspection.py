@@ -19,7 +19,6 @@ from gpflow_sparse.models import (
     QSGP,
     SWSGP,
     DeepGP,
-    DualGPR,
     NearestNeighborClassifier,
     NearestNeighborGP,
     SiteVGP,
@@ -27,7 +26,6 @@ from gpflow_sparse.models import (
     VariationalModel,
 )
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.models.dual import DualWeights
 from gpflow_sparse.models.nearest_neighbor import LocalVariance
 from gpflow_sparse.models.qsgp import ControlRows
 from gpflow_sparse.models.snapshot import FittedWeights
@@ -59,15 +57,12 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (SparseGPModel, "standardizer", Standardizer | None, "a Standardizer"),
     (SoftKI, "basis", SoftInterpolation, "a SoftInterpolation"),
     (SoftKI, "weights", FittedWeights, "a FittedWeights"),
-    (DualGPR, "weights", DualWeights, "a DualWeights"),
-    (DualGPR, "num_paths", int, "a count"),
-    (DualGPR, "num_features", int, "a count"),
     (NearestNeighborGP, "local_variance", LocalVariance | None, "a LocalVariance or None"),
     (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
 # Models that compare all their parts with each other.
 _CHECKED = (
-    *(DeepGP, DualGPR, NearestNeighborClassifier, NearestNeighborGP, QSGP, SiteVGP, SoftKI),
+    *(DeepGP, NearestNeighborClassifier, NearestNeighborGP, QSGP, SiteVGP, SoftKI),
     SWSGP,
 )
 # Attributes that not all of these models have.
@@ -109,9 +104,6 @@ def validate_loaded_model(model: Any) -> None:
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
             model.weights.validate_values(num_points, int(model.num_latent_gps), model.dtype)
-        if isinstance(model, DualGPR):
-            num_rows = int(tf.shape(model.data[0])[0])
-            model.weights.validate_values(num_rows, model.path_shape, model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 

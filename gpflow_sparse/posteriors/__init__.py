@@ -23,12 +23,10 @@ _OF_METHODS = {
     "ChevronPosterior": "gpflow_sparse.models.qsgp",
     "DecoupledPosterior": "gpflow_sparse.models.solvegp",
     "DeepPosterior": "gpflow_sparse.models.deep",
-    "DualPosterior": "gpflow_sparse.models.dual",
     "LayerPosterior": "gpflow_sparse.models.deep",
     "MixturePosterior": "gpflow_sparse.models.mixture",
     "NeighborPosterior": "gpflow_sparse.models.swsgp",
     "OrthogonalPosterior": "gpflow_sparse.models.solvegp",
-    "ResidualNeighborPosterior": "gpflow_sparse.models.residual_neighbors",
     "SitePosterior": "gpflow_sparse.models.swsgp",
 }
 
@@ -38,14 +36,12 @@ __all__ = [
     "ChevronPosterior",
     "DecoupledPosterior",
     "DeepPosterior",
-    "DualPosterior",
     "FunctionDraws",
     "LayerPosterior",
     "MixturePosterior",
     "MultioutputPosterior",
     "NeighborPosterior",
     "OrthogonalPosterior",
-    "ResidualNeighborPosterior",
     "SitePosterior",
     "SparsePosterior",
 ]

@@ -13,9 +13,8 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import is_standardized
-from gpflow_sparse.recipes.rows import Pair, shuffled
+from gpflow_sparse.recipes.rows import shuffled
 from gpflow_sparse.training.calibration import MIN_ROWS as LEAST_ROWS
-from gpflow_sparse.training.calibration import calibration_improvement
 
 MIN_ROWS = 8000
 """With fewer training rows none are held out: training without a twentieth was often worse."""
@@ -77,25 +76,6 @@ def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:
         )
     if wrong:
         raise ValueError(f"conformal must be False {wrong}.")
-
-
-def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], float]:
-    """
-    The mean log density of held-out rows as a function of the model, calibrated if it will be.
-
-    :param num_rows: number of training rows, which decides on calibration.
-    """
-
-    def score(model: Any) -> float:
-        found = float(np.mean(model.predict_log_density(held_out)))
-        likelihood = model.likelihood
-        known = isinstance(likelihood, gpflow.likelihoods.Gaussian) or has_classes(likelihood)
-        will = recipe.can_calibrate and (num_rows >= MIN_ROWS or recipe.conformal)
-        if will and known and np.isfinite(found):
-            found += calibration_improvement(model, held_out)
-        return found
-
-    return score
 
 
 def calibrate(

@@ -65,14 +65,3 @@ def num_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in recipe.sizes)
     step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
     return int(num_rows * (input_dim + 1) + 4 * parameters + step)
-
-
-def neighbor_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-    """
-    Tensor elements while each row uses few of many points: data, two values and their slots for
-    each point, and about fifteen tensors H x H for each row of a batch.
-    """
-    total = sum(recipe.sizes)
-    H = min(recipe.num_neighbors or total, total)
-    held = total * (input_dim + 8 * num_latent_gps)
-    return num_rows * (input_dim + 1) + held + min(recipe.batch_size, num_rows) * 15 * H**2

@@ -12,14 +12,12 @@ from gpflow_sparse.recipes.methods.basis_svgp import BasisSVGP
 from gpflow_sparse.recipes.methods.convolutional import ConvolutionalSolveGP, ConvolutionalSVGP
 from gpflow_sparse.recipes.methods.deep import Deep
 from gpflow_sparse.recipes.methods.dirichlet_gpnn import DirichletGPnn
-from gpflow_sparse.recipes.methods.dual import Dual
 from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.methods.grief import GRIEF
 from gpflow_sparse.recipes.methods.mixture import Mixture
 from gpflow_sparse.recipes.methods.odvgp import ODVGP
 from gpflow_sparse.recipes.methods.qsgp import QSGP
-from gpflow_sparse.recipes.methods.residual_neighbors import ResidualNeighbors
 from gpflow_sparse.recipes.methods.rvm import RVM
 from gpflow_sparse.recipes.methods.site_vgp import SiteVGP
 from gpflow_sparse.recipes.methods.softki import SoftKI
@@ -41,10 +39,8 @@ _LISTED: tuple[type[Recipe], ...] = (
     Exact,
     SiteVGP,
     GRIEF,
-    ResidualNeighbors,
     ODVGP,
     SolveGPR,
-    Dual,
     QSGP,
     RVM,
     BasisGPR,
@@ -84,15 +80,6 @@ def kind_of(method: str) -> type[Recipe]:
     return _ALL[method]
 
 
-def present_name(method: str, options: Mapping[str, Any]) -> str:
-    """The method itself, or the one that an option of it selected in earlier versions."""
-    for kind in _LISTED:
-        former, name = getattr(kind, "replaces", ("", ""))
-        if method == former and options.get(name) is not None:
-            return kind.name
-    return method
-
-
 def _present_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options and values by their present names, where they had others in earlier versions."""
     fields = [field for kind in _LISTED for field in dataclasses.fields(kind)]
@@ -113,7 +100,6 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
     :raises ValueError: naming an option with a wrong value.
     """
     options = _present_options(options)
-    method = present_name(method, options)
     defaults = {field.name: field.default for field in dataclasses.fields(kind_of(method))}
     known = read_options(method, options)
     if method == AUTO and {"num_inducing", "num_basis", "covariance"} <= options.keys():  # all
@@ -142,7 +128,7 @@ def recipe_of(method: str, **chosen: Any) -> Recipe:
         option does not take.
     """
     chosen = _present_options(chosen)
-    kind = kind_of(present_name(method, chosen))
+    kind = kind_of(method)
     if kind is not Auto:
         require_options(kind.name, chosen)
         return kind.create(**chosen)

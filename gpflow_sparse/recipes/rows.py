@@ -15,8 +15,6 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 EXACT_SUBSET = 1000
 """Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
-# Least number of rows of which some validate training, and most rows that do.
-_MIN_ROWS, _MAX_VALIDATION = 500, 2000
 
 
 def num_distinct(X: np.ndarray) -> int:
@@ -46,19 +44,6 @@ def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
 def shuffled(num_rows: int, seed: int) -> np.ndarray:
     """Rows in random order, of which the first are held out."""
     return np.random.default_rng(seed).permutation(num_rows)
-
-
-def validation_rows(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Training rows by which states of neighbors on the residual are compared in training, and the
-    rest: a tenth, at most 2,000, and none of fewer than 500. None of them is a point of the
-    orthogonal set: near a row that is one, predictions do not depend on other neighbors.
-
-    :return: indices, the rest in order.
-    """
-    count = min(num_rows // 10, _MAX_VALIDATION) if num_rows >= _MIN_ROWS else 0
-    order = np.random.default_rng(0).permutation(num_rows)
-    return order[:count], np.sort(order[count:])
 
 
 def random_rows(X: np.ndarray, most: int, seed: int) -> np.ndarray:

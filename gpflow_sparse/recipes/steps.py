@@ -1,37 +1,13 @@
 """Training by minibatch steps, with the closed forms of a method before and after them."""
 
-import contextlib
-import dataclasses
-import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.recipes.rows import Pair
 
-MIN_BETWEEN = 20
-"""Least number of steps between two evaluations on validation rows."""
-NUM_EVALUATIONS = 10
-"""Evaluations on validation rows in a run."""
+# Least number of steps between two evaluations on validation rows, and evaluations in a run.
+_MIN_BETWEEN, _NUM_EVALUATIONS = 20, 10
 _WARMUP = 20
-
-
-class Plan(NamedTuple):
-    """Callbacks during the steps of a training, and the rows for these steps."""
-
-    callbacks: list[Any]
-    rows: Pair
-    evaluating: float = 0.0
-    """Expected seconds of the callbacks in all."""
-    closing: float = 0.0
-    """Expected seconds of closed forms after the last step."""
-
-
-def steps_alone(recipe: Any, model: Any, rows: Pair, until: float) -> AbstractContextManager[Plan]:
-    """The plan of a method without closed forms."""
-    return contextlib.nullcontext(Plan([], rows))
 
 
 def fit_steps(recipe: Any, model: Any, rows: Any, until: float, options: dict[str, Any]) -> Any:
@@ -49,12 +25,10 @@ def fit_steps(recipe: Any, model: Any, rows: Any, until: float, options: dict[st
             return gs.training.fit(model, **arguments, **options)
         finally:
             recipe.after_files(model, rows)
-    begin = time.perf_counter()
-    with recipe.closed_forms(model, rows, until) as plan:
-        recipe, end = _within(recipe, begin, until, plan), until - plan.closing
-        given: list[Any] = [*options.get("callbacks", ()), *plan.callbacks]
-        options["callbacks"] = [*given, lambda state: time.perf_counter() > end]
-        arguments = _arguments(recipe, model, plan.rows, len(plan.rows[0]))
+    with recipe.closed_forms(model, rows) as callbacks:
+        given: list[Any] = [*options.get("callbacks", ()), *callbacks]
+        options["callbacks"] = [*given, lambda state: time.perf_counter() > until]
+        arguments = _arguments(recipe, model, rows, len(rows[0]))
         return gs.training.fit(model, **arguments, **options)
 
 
@@ -77,18 +51,9 @@ def _arguments(recipe: Any, model: Any, rows: Any, num_rows: int) -> dict[str, A
     }
 
 
-def _within(recipe: Any, begin: float, until: float, plan: Plan) -> Any:
-    """The recipe with as many of its steps, begun at ``begin``, as fit into the time left."""
-    if not plan.closing or math.isinf(until):
-        return recipe
-    left = until - time.perf_counter() - plan.evaluating - plan.closing
-    num_steps = int(recipe.num_steps * left / max(until - begin, 1e-9))
-    return dataclasses.replace(recipe, num_steps=max(1, min(recipe.num_steps, num_steps)))
-
-
 def evaluation_interval(num_steps: int) -> int:
     """Steps between two evaluations on validation rows."""
-    return max(MIN_BETWEEN, num_steps // NUM_EVALUATIONS)
+    return max(_MIN_BETWEEN, num_steps // _NUM_EVALUATIONS)
 
 
 def adam(recipe: Any) -> Any:
@@ -107,19 +72,3 @@ def rate(recipe: Any) -> Any:
     from gpflow.keras import tf_keras
 
     return tf_keras.optimizers.schedules.CosineDecay(recipe.learning_rate, recipe.num_steps)
-
-
-def improves(best: Any, model: Any, change: Callable[[], Any]) -> bool:
-    """Whether the model predicts validation rows better after a change, which is undone if not."""
-    before = best.best
-    change()
-    best.update(model)
-    best.restore(model)
-    return bool(best.best > before)
-
-
-def seconds_of(work: Callable[[], Any]) -> float:
-    """Wall time of a function."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin

@@ -8,7 +8,6 @@ from bench import prediction_speed
 @pytest.mark.nightly
 def test_every_model_is_timed_beside_svgp(monkeypatch):
     monkeypatch.setattr(prediction_speed, "_IMAGE", (6, 6))
-    monkeypatch.setattr(prediction_speed, "_PATHS", {"num_paths": 2, "num_features": 4})
     tables = prediction_speed.predictions(8, 20, 2, 1)
     titles = [row["title"].split("(")[0] for row in tables["rows"]]
     assert titles[0] == "GPflow SVGP"

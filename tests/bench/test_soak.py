@@ -27,7 +27,7 @@ def test_every_method_is_in_the_table(monkeypatch):
     assert [row["title"] for row in rows] == OF_TABLES
 
 
-SOME = ("solvegp", "gpnn", "grief", "dual")  # by steps, untrained, by L-BFGS, by blocks
+SOME = ("solvegp", "gpnn", "grief")  # by steps, untrained, by L-BFGS
 
 
 @pytest.mark.nightly

@@ -6,7 +6,6 @@ import sys
 from tests.hostile import (
     bases,
     deep,
-    dual,
     neighbors,
     orthogonal,
     soft_interpolation,
@@ -54,7 +53,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 def main() -> int:
     bad = report("training", list(arguments(orthogonal.TRAINING)))
-    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep, dual):
+    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep):
         name = table.__name__.rpartition(".")[2].replace("_", " ")
         bad += report(f"arrays, {name}", list(arrays(table)))
         bad += report(f"other arguments, {name}", list(arguments(table.ARGUMENTS)))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP, SWSGP, NearestNeighborGP, ResidualNeighborGP
+from gpflow_sparse.models import SOLVEGP, SWSGP, NearestNeighborGP
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
@@ -83,22 +83,7 @@ def nearest(data=two, k=None, **options):
     return NearestNeighborGP(data, kernel() if k is None else k, **options)
 
 
-def residual(**options):
-    """A model on the residual of two base points, its users counted."""
-    sets = OrthogonalInducingVariables(X[:2], points())
-    options = {"num_data": N, **options}
-    model = ResidualNeighborGP(kernel(), likelihoods.Gaussian(0.2), sets, **options)
-    model.count_neighbors(X)
-    return model
-
-
-def after_residual(method, *arguments):
-    model = residual()
-    getattr(model, method)(*arguments)
-    return model.elbo(two)
-
-
-NEAREST, RESIDUAL = nearest(), residual()
+NEAREST = nearest()
 MODEL, UNION = counted(), swsgp(union=4)
 CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
 
@@ -117,12 +102,6 @@ def _pairs():
     }
     yield from pairs(tables, "SWSGP.")
     tables = {
-        "elbo": RESIDUAL.elbo,
-        "update_base": lambda d: after_residual("update_base", d),
-        "start_from_sites": lambda d: after_residual("start_from_sites", d),
-    }
-    yield from pairs(tables, "ResidualNeighborGP.")
-    tables = {
         "training_loss": lambda d: nearest(d).training_loss(),
         "predict_f": lambda d: nearest(d).predict_f(X),
         "predict_log_density": NEAREST.predict_log_density,
@@ -140,7 +119,6 @@ def _inputs():
         "posterior.predict_f": CACHED.predict_f,
         "sites.predict_f": SITES.predict_f,
         "nearest.predict_f": NEAREST.predict_f,
-        "residual.predict_f": RESIDUAL.predict_f,
     }
     for name, call in calls.items():
         yield f"SWSGP.{name}", Door(call, X, "alone", ("X", "Xnew"))
@@ -215,12 +193,6 @@ ARGUMENTS = {
     ),
     **takes("SWSGP.prior_kl", MODEL.prior_kl, never="X"),
     **takes("SWSGP chain", swsgp(kl_weighting="chain").training_loss_closure, never="data"),
-    **takes(
-        "ResidualNeighborGP",
-        partial(ResidualNeighborGP, kernel(), likelihoods.Gaussian()),
-        never="inducing_variable",
-    ),
-    **takes("ResidualNeighborGP", residual, none="base_q_mu base_q_sqrt"),
     **takes("NeighborInducingPoints", points, never="Z", global_indices=rows_of_points),
     **takes("NeighborInducingPoints", partial(NeighborInducingPoints, Z), num_neighbors=few),
     **takes(
@@ -317,17 +289,10 @@ TOGETHER = {
         "covariance",
     ),
     "a KL of sites without rows": (lambda: SITES.prior_kl(), "X"),
-    "neighbors in SOLVEGP": (lambda: SOLVEGP(*PARTS, RESIDUAL.inducing_variable), PART),
-    "a residual without a base": (lambda: ResidualNeighborGP(*PARTS, points()), PART),
-    "a residual without neighbors": (
-        lambda: ResidualNeighborGP(*PARTS, OrthogonalInducingVariables(X[:2], Z)),
+    "neighbors in SOLVEGP": (
+        lambda: SOLVEGP(*PARTS, OrthogonalInducingVariables(X[:2], points())),
         PART,
     ),
-    "neighbors in the base": (
-        lambda: ResidualNeighborGP(*PARTS, OrthogonalInducingVariables(points(), X[:2])),
-        PART,
-    ),
-    "sites of a residual": (lambda: RESIDUAL.fit_sites(two), "fit_sites"),
     "one row to train on": (lambda: nearest((X[:1], Y[:1])).training_loss(), "data"),
     "nearest rows that were cut off": (lambda: cut_off().predict_f(X), "data"),
     "sites of negative precision": (lambda: sites(precisions=-np.ones((M, 1))), "precisions"),
@@ -365,13 +330,8 @@ def variable(value):
     return lambda: tf.Variable(value)
 
 
-def neighbors_of(m):
-    """The points that rows see some of, also where they are the second of two sets."""
-    return getattr(m.inducing_variable, "sets", [m.inducing_variable])[-1]
-
-
 def put_at_points(name, value):
-    return lambda m: setattr(neighbors_of(m), name, value)
+    return lambda m: setattr(m.inducing_variable, name, value)
 
 
 SPOILS = {
@@ -380,7 +340,7 @@ SPOILS = {
     "Z of other columns": swap(
         "inducing_variable", other_points(M, 3), (*KERNEL, *POINTS, "X", "Xnew")
     ),
-    "Z nan": Spoil(lambda m: drift("Z", np.nan, POINTS).do(neighbors_of(m)), POINTS),
+    "Z nan": Spoil(lambda m: drift("Z", np.nan, POINTS).do(m.inducing_variable), POINTS),
     "other inducing variables": swap(
         "inducing_variable", lambda: gpflow.inducing_variables.InducingPoints(Z), POINTS
     ),
@@ -415,7 +375,7 @@ SPOILED_DOORS |= {
 }
 
 
-BUILDERS = {"SWSGP": lambda: counted(num_data=N), "ResidualNeighborGP": residual}
+BUILDERS = {"SWSGP": lambda: counted(num_data=N)}
 
 
 def spared(spoil, name, door):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer, ResidualNeighborGP
+from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer
 from gpflow_sparse.posteriors import CellPosterior
 
 D, P, M, H = 2, 2, 9, 4
@@ -77,22 +77,7 @@ def test_with_all_neighbors_drawn_functions_have_the_joint_covariance(covariance
     require_moments(draws(X), *(part.numpy() for part in posterior.predict_f(X, full_cov=True)))
 
 
-def residual_neighbors():
-    """On a base that explains much of f."""
-    Z, O = inputs(6, 3), inputs(12, 5)
-    sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, 2))
-    kernel = gpflow.kernels.Matern52(variance=1.7, lengthscales=1.5)
-    model = ResidualNeighborGP(kernel, gpflow.likelihoods.Gaussian(), sets, num_latent_gps=P)
-    rng = np.random.default_rng(9)
-    model.q_mu.assign(rng.normal(size=model.q_mu.shape))
-    model.base_q_mu.assign(rng.normal(size=model.base_q_mu.shape))
-    model.base_q_sqrt.assign(0.5 * model.base_q_sqrt)
-    model.jitter = JITTER
-    return model
-
-
 LOCAL = {
-    "residual": lambda: residual_neighbors().posterior(),
     "neighbors": lambda: swsgp().posterior(),
     "separate": lambda: swsgp(kernel=separate).posterior(),
     "cells": lambda: CellPosterior(swsgp("dense").posterior()),

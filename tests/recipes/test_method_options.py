@@ -20,7 +20,6 @@ from tests.command_line import run as run
         ("grief", ["--learning-rate", "0.1"], "learning_rate is not for grief"),
         ("odvgp", ["--num-neighbors", "9"], "num_neighbors is not for odvgp"),
         ("svgp", ["--bound", "log"], "bound is not for svgp"),
-        ("dual", ["--batch-size", "9"], "batch_size is not for dual"),
         ("solvegpr", ["--no-whiten"], "whiten is not for solvegpr"),
         ("basis_gpr", ["--temperature", "0.2"], "with another basis than grid"),
     ],

@@ -49,7 +49,7 @@ def test_a_wrong_value_is_named(method, wrong):
         ("basis_gpr", {"temperature": 0.2}, "temperature is for basis_gpr with another basis"),
         ("qsgp", {"num_basis": 100, "num_inducing": 99}, "an even number of random features"),
         ("swsgp", {"whiten": True}, "whiten is not for swsgp"),
-        ("solvegp", {"num_neighbors": 3, "whiten": False}, "whiten is not for residual_neighbors"),
+        ("solvegp", {"num_neighbors": 3}, "num_neighbors is not for solvegp, but for"),
         ("solvegp", {"num_inducng": 3}, "no option of any method; solvegp has num_inducing"),
         ("solvegb", {}, "did you mean 'solvegp'"),
     ],
@@ -177,8 +177,6 @@ def test_records_of_older_versions_hold_options_of_all_methods():
     assert stored_recipe("auto", older).options == {}
     given = {"num_inducing": 30, "num_basis": 20}  # by the user of this version
     assert stored_recipe("auto", given).options == given
-    near = stored_recipe("solvegp", {**older, "num_neighbors": 4})
-    assert (near.name, near.num_neighbors, near.seed) == ("residual_neighbors", 4, 2)
 
 
 @pytest.mark.nightly

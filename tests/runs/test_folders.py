@@ -72,7 +72,6 @@ def test_a_folder_is_read_in_the_same_way_again(folder):
     [
         ({"method": "grief"}, "method must be one of softki, .* for a folder, got grief"),
         ({"method": "auto"}, "method must be one of"),
-        ({"method": "solvegp", "num_neighbors": 4}, "got residual_neighbors"),
         ({"task": "classification"}, "task must be regression for a folder"),
         ({"transform": "log"}, "transform must be none for a folder"),
     ],

@@ -75,12 +75,6 @@ def swsgp_union(gs):
     return swsgp(gs, union=8)
 
 
-def residual(gs):
-    points = gs.inducing_variables.NeighborInducingPoints(data()[0][6:30], 3)
-    sets = gs.inducing_variables.OrthogonalInducingVariables(data()[0][:6], points)
-    return gs.models.ResidualNeighborGP(kernel(), gaussian(), sets, num_data=N), False
-
-
 def qsgp(gs, **options):
     basis = gs.bases.RandomFourier(kernel(), 12, seed=1)
     options = {"num_data": N, "basis_batch_size": 3, "num_control_rows": 8} | options
@@ -107,7 +101,7 @@ MODELS = {
     make.__name__: make
     for make in (
         *(svgp, solvegp, log_bound, odvgp, basis_svgp, softki),
-        *(swsgp, swsgp_paper, swsgp_chain, swsgp_union, residual),
+        *(swsgp, swsgp_paper, swsgp_chain, swsgp_union),
         *(qsgp, qsgp_chevron, rvm, deep),
     )
 }

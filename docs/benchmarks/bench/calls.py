@@ -110,8 +110,6 @@ def prediction_calls(method: str) -> Calls:
         model.count_neighbors(dataset.train[0])
     if method == "softki":
         model.fit_posterior(dataset.train)
-    if method == "dual":
-        model.solve()
     model.predict_f(X)
     folder = Path(str(gpflow.__file__)).parent if method == "svgp" else _PACKAGE
     return trace_calls(lambda: model.predict_f(X), folder)

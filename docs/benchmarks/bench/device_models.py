@@ -41,7 +41,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Case:
-    """A model and its rows; ``trained`` is its objective, of a batch, of all rows, or none."""
+    """A model and its rows; ``trained`` is its objective, of a batch or of all rows."""
 
     build: Callable[[], Any]
     data: tuple[tf.Tensor, tf.Tensor]
@@ -77,8 +77,7 @@ class Cases:
         found = {t: replace(c, build=b) for of, c in groups.items() for t, b in of().items()}
         size = len(few[0])
         exact = replace(base, build=partial(self._exact, few), data=few, trained="held")
-        dual = replace(base, build=partial(self._dual, few), data=few, trained="none")
-        return found | {f"GPflow GPR({size})": exact, f"DualGPR({size})": dual}
+        return found | {f"GPflow GPR({size})": exact}
 
     def _of_points(self) -> Built:
         M, count, X = self._sizes.num_inducing, self._count, self._X
@@ -96,7 +95,7 @@ class Cases:
 
     def _of_neighbors(self) -> Built:
         M, m, H = self._sizes.num_inducing, self._sizes.num_points, self._sizes.num_neighbors
-        X, half = self._X, M // 2
+        X = self._X
 
         def diagonal() -> Any:
             Z = made_rows(m, _COLUMNS, 1)[0].numpy()
@@ -109,15 +108,9 @@ class Cases:
             points = NeighborInducingPoints(X[:M], 4)
             return models.SWSGP(self._kernel(), _noise(), points, **options)
 
-        def residual() -> Any:
-            near = NeighborInducingPoints(X[half : 20 * half], min(16, H))
-            sets = OrthogonalInducingVariables(X[:half], near)
-            return models.ResidualNeighborGP(self._kernel(), _noise(), sets, **self._count)
-
         return {
             f"SWSGP({m}, H = {H})": diagonal,
             f"SWSGP({M}, H = 4), dense": dense,
-            f"ResidualNeighborGP({half}+{19 * half})": residual,
         }
 
     def _of_weights(self) -> Built:
@@ -175,10 +168,6 @@ class Cases:
 
     def _exact(self, data: Any) -> Any:
         return gpflow.models.GPR(data, self._kernel(), **_NOISE)
-
-    def _dual(self, data: Any) -> Any:
-        paths: dict[str, Any] = {"num_paths": 64, "num_features": 1024}
-        return models.DualGPR(data, self._kernel(), **paths, **_NOISE)
 
     def _basis(self, size: int) -> RandomFourier:
         return RandomFourier(self._kernel(), size)

@@ -163,8 +163,6 @@ def _measure_all(
     with session(single, device), path.open("a", encoding="utf-8") as file:
         for title, case in Cases(sizes).all().items():
             for part, measure in (("step", _measure_step), ("prediction", _measure_prediction)):
-                if part == "step" and case.trained == "none":
-                    continue
                 record = {"part": part, "title": title, "where": where}
                 try:
                     record |= measure(case, xla, repeats, turn)
@@ -221,9 +219,7 @@ def _whole_step(case: Case, xla: bool) -> Step:
 
 def _measure_prediction(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
     model = case.build()
-    if isinstance(model, models.DualGPR):
-        model.solve()
-    elif isinstance(model, models.SoftKI):
+    if isinstance(model, models.SoftKI):
         model.fit_posterior(case.data, refit_noise=False)
     X = made_rows(case.num_predicted, case.data[0].shape[1], 5)[0]
     predict = tf.function(

@@ -26,14 +26,11 @@ from gpflow_sparse.models import (
     SWSGP,
     BasisGPR,
     BasisSVGP,
-    DualGPR,
     NearestNeighborGP,
 )
 
 # Neighbors of a row, and training rows of models that hold them, for each inducing point.
 _NEIGHBORS, _HELD = 32, 4
-# Draws of DualGPR, and cosines in each.
-_PATHS: dict[str, Any] = {"num_paths": 64, "num_features": 1024}
 # Height and width of images and of patches, and rows of other models for each image.
 _IMAGE, _PATCH, _ROWS_PER_IMAGE = (14, 14), (5, 5), 10
 
@@ -46,9 +43,8 @@ def predictions(num_inducing: int, num_rows: int, input_dim: int, repeats: int) 
     Mean and variance of f, from a cached posterior in a compiled function, per row.
 
     The ratio is to GPflow's whitened SVGP with a dense covariance and M points: as many as a model
-    has inducing points in all, basis functions, or, for DualGPR, training rows. With neighbors, a
-    row depends on 32 of M points, of GPnn of 4 M rows, which are searched in the same time. DualGPR
-    also evaluates 64 draws of the prior of 512 cosines each. Convolutional models have M patches,
+    has inducing points in all, or basis functions. With neighbors, a row depends on 32 of M points,
+    of GPnn of 4 M rows, which are searched in the same time. Convolutional models have M patches,
     and a row is an image of 14 x 14 pixels.
 
     :param num_inducing: M, even.
@@ -119,19 +115,12 @@ def _of_functions(Z: np.ndarray, held: Any) -> Models:
 
 def _of_rows(Z: np.ndarray, held: Any) -> Models:
     """Models whose points are training rows."""
-    M, kernel = len(Z), partial(kernel_of, Z)
-
-    def dual() -> DualGPR:
-        few = tuple(part[:M] for part in held)
-        model = DualGPR(few, kernel(), noise_variance=0.1, **_PATHS)
-        model.solve()
-        return model
 
     def gpnn() -> NearestNeighborGP:
         options: dict[str, Any] = {"num_neighbors": _NEIGHBORS, "noise_variance": 0.1}
-        return NearestNeighborGP(held, kernel(), **options)
+        return NearestNeighborGP(held, kernel_of(Z), **options)
 
-    return {f"DualGPR({M})": dual, f"NearestNeighborGP({len(held[0])}, H = {_NEIGHBORS})": gpnn}
+    return {f"NearestNeighborGP({len(held[0])}, H = {_NEIGHBORS})": gpnn}
 
 
 def _of_patches(num_inducing: int) -> Models:

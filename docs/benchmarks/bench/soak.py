@@ -16,7 +16,7 @@ from gpflow_sparse.runs.session import session
 
 # Seconds of training between two predictions, and rows that are predicted.
 _ROUND, _NUM_NEW = 20.0, 1000
-# Steps of a round that ends with its time, and of one of L-BFGS or dual blocks, which does not.
+# Steps of a round that ends with its time, and of one of L-BFGS, which does not.
 _MAX_STEPS, _STEPS = 1_000_000, 20
 # Rows and sizes that differ from the defaults, so that the largest model starts in seconds.
 _SIZES: dict[str, Any] = {"num_inducing": 512, "num_orthogonal": 512, "num_basis": 2000}

@@ -8,22 +8,9 @@ of the KL terms, ``models/partial_updates.py`` the training step. ``posterior.py
 """
 
 from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior
-from gpflow_sparse.models.swsgp.closed_form import data_blocks, observations
-from gpflow_sparse.models.swsgp.model import SWSGP, IndexSets, LiveSqrt
-from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, as_rows, draw_inducing
+from gpflow_sparse.models.swsgp.model import SWSGP
+from gpflow_sparse.models.swsgp.posterior import NeighborPosterior
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
 
-__all__ = [
-    "SWSGP",
-    "CellPosterior",
-    "IndexSets",
-    "LiveSqrt",
-    "NeighborPosterior",
-    "SitePosterior",
-    "as_rows",
-    "closest_scales",
-    "data_blocks",
-    "draw_inducing",
-    "observations",
-]
+__all__ = ["SWSGP", "CellPosterior", "NeighborPosterior", "SitePosterior", "closest_scales"]

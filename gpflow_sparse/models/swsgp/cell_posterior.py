@@ -1,6 +1,5 @@
 """Predictions in O(H^2) time a row: rows with the same nearest inducing point share neighbors."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -45,8 +44,7 @@ class CellPosterior(SparsePosterior):
                 "posterior must be a NeighborPosterior, as gs.models.SWSGP.posterior() gives for a "
                 f"kernel with one output; got {type(posterior).__name__}."
             )
-        self._posterior = copy.copy(posterior)  # of the same parameters
-        self._posterior.find_neighbors = _of_cell
+        self._posterior = posterior
         self._num_cached = checks.require_count(num_cached, "num_cached")
         super().__init__(
             posterior.kernel,
@@ -64,7 +62,7 @@ class CellPosterior(SparsePosterior):
     def _tensors(self) -> list[tf.Tensor]:
         """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
         self._matrices: dict[int, np.ndarray] = {}
-        self._q, prior = self._posterior._q, self._posterior._prior_from(None)
+        self._q, prior = self._posterior._q, self._posterior._prior
         lists, alphas = [], []
         for cells in point_blocks(prior, self.X_data.num_neighbors):
             neighbors = self.X_data.neighbors(tf.gather(prior.Z, cells), self.kernel)
@@ -75,12 +73,20 @@ class CellPosterior(SparsePosterior):
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
-        return self._posterior._draw_paths(sampler)
+        return self._posterior._draw_paths(sampler, find=_of_cell)
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
+        size = self.X_data.num_neighbors**2 * int(self._posterior._q.mean.shape[1])
+        prior = self._posterior._prior
         if cache is None:
-            return self._posterior._marginals(None, X)
-        prior, (lists, alpha) = self._posterior._prior_from(None), cache
+            q = self._posterior._q
+
+            def fused(X: tf.Tensor) -> MeanAndVariance:
+                neighbors = _of_cell(self.X_data, X, self.kernel)
+                return prior.conditional(X, neighbors, q.take(neighbors))[:2]
+
+            return moments_in_blocks(fused, X, size)
+        lists, alpha = cache
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
@@ -93,7 +99,7 @@ class CellPosterior(SparsePosterior):
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
             return mean, prior.conditional(X, neighbors, self._q.take(neighbors))[1]
 
-        return moments_in_blocks(moments, X, self.X_data.num_neighbors**2 * alpha.shape[2])
+        return moments_in_blocks(moments, X, size)
 
     def _reductions(self, lists: tf.Tensor, cells: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
         """``k^T G_c k  [n, P]``."""
@@ -126,7 +132,7 @@ class CellPosterior(SparsePosterior):
 
     def _inverse(self, cells: Any, neighbors: tf.Tensor) -> tf.Tensor:
         """``K_c^-1 [n, H, H]`` of each cell."""
-        prior = self._posterior._prior_from(None)
+        prior = self._posterior._prior
         K, _, _ = prior.covariances(tf.gather(prior.Z, cells), neighbors)
         return neighborhoods.inverse_of(K)[0]
 

@@ -17,6 +17,14 @@ def require_objective(
     require_union(union, kl_weighting, inducing_variable)
 
 
+def require_points(inducing_variable: Any) -> NeighborInducingPoints:
+    """:raises ValueError: for anything else than points with neighbors."""
+    wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
+    return component_checks.require_kind(
+        inducing_variable, NeighborInducingPoints, "inducing_variable", wanted
+    )
+
+
 def require_components(model: Any) -> None:
     """Refuse components that do not fit each other; they can be assigned."""
     iv = model.points

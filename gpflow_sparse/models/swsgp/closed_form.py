@@ -15,6 +15,7 @@ from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
+from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
@@ -84,7 +85,7 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
         )
     require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
-    for place, (prior, columns) in enumerate(model.cached_priors):
+    for place, (prior, columns) in enumerate(model.priors):
         blocks = _row_blocks(model, X, Y, prior, place, columns)
         if model.kl_weighting == "chain":
             blocks = itertools.chain(blocks, _chain_blocks(model.points, prior))
@@ -115,12 +116,11 @@ def _row_blocks(
     model: Any, X: Any, Y: Any, prior: NeighborPrior, place: int, columns: slice
 ) -> Iterator[_Block]:
     s2 = model.likelihood.variance
-    rows = max(1, _ENTRIES // prior.row_size(model.points.num_neighbors))
+    rows = max(1, _ENTRIES // int(model.points.num_neighbors) ** 2)
     needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
     num_rows = count_rows(X) if needed else None
-    for x, y in data_blocks(model, X, Y, rows):
+    for x, y in _data_blocks(model, X, Y, rows):
         errors = (y - model.mean_function(x))[:, columns]
-        errors -= prior.start_moments(x, errors.shape[1])[0]
         neighbors = model.points.training_neighbors(x, prior.kernel)
         K, k, _ = prior.covariances(x, neighbors)
         inverse, _ = neighborhoods.inverse_of(K)
@@ -269,7 +269,7 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
         raise ValueError(
             "sites need outputs that are latent functions; LinearCoregionalization mixes them."
         )
-    priors = model.cached_priors
+    priors = model.priors
     sites = _sites(model, X, Y, priors)
     Z = tf.convert_to_tensor(model.points.Z)
     means = [_site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in priors]
@@ -323,7 +323,7 @@ def _site_posterior(
 ) -> SitePosterior:
     """Site posterior of one latent kernel, prior mean excluded."""
     targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
-    return SitePosterior(prior.kernel, model.points, targets, precisions, prior=prior)
+    return SitePosterior(prior.kernel, model.points, targets, precisions)
 
 
 def _sites(
@@ -342,12 +342,12 @@ def _sites(
     """
     shape, iv = tuple(model.q_mu.shape), model.points
     precisions, moments = np.zeros(shape), np.zeros(shape)
-    for x, y in data_blocks(model, X, Y, _ROWS):
-        targets, known = observations(model, x, y, priors)
+    for x, y in _data_blocks(model, X, Y, _ROWS):
+        targets, known = _observations(model, x, y, priors)
         for prior, columns in priors:
             j = iv.closest(x, prior.kernel, 1)
-            K, k, diagonal = prior.local(x, j)
-            # residual variances vanish at base points
+            K, k, diagonal = local_covariances(prior.kernel, x, tf.gather(prior.Z, j))
+            # a linear kernel vanishes at zero
             a = (k / tf.maximum(K[:, 0], prior.nugget)).numpy()  # [n, 1]
             rest = np.maximum(diagonal[:, None] - k * a, 0.0)
             precision = known[:, columns] / (1.0 + known[:, columns] * rest)
@@ -357,13 +357,16 @@ def _sites(
     return np.divide(moments, precisions, out=np.zeros(shape), where=used), precisions
 
 
-def observations(
+def _observations(
     model: Any, X: tf.Tensor, Y: tf.Tensor, priors: Sequence[tuple[NeighborPrior, slice]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``t`` and ``lambda [n, L]`` of the rows, t relative to the mean of f at the start."""
-    moments = [prior.start_moments(X, of.stop - of.start) for prior, of in priors]
-    mean, var = (tf.concat(parts, axis=1) for parts in zip(*moments, strict=True))
-    mean += model.mean_function(X)
+    """``t`` and ``lambda [n, L]`` of the rows, t relative to the prior mean of f."""
+    variances = [
+        tf.repeat(prior.kernel(X, full_cov=False)[:, None], of.stop - of.start, axis=1)
+        for prior, of in priors
+    ]
+    var = tf.concat(variances, axis=1)
+    mean = model.mean_function(X) + tf.zeros_like(var)
     likelihood = likelihood_of_starts(model.likelihood)
     if likelihood is None:
         return row_observations(model.likelihood, X, Y, mean, var)
@@ -372,7 +375,7 @@ def observations(
     return (m - mean).numpy() + targets, known
 
 
-def data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
     model._require_parts(model.input_dim, model.dtype)
     data = keep_training_data(X if Y is None else (X, Y), batches=True, dtype=model.dtype)

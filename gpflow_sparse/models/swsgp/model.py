@@ -19,7 +19,7 @@ from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp import closed_form, counts
-from gpflow_sparse.models.swsgp.checks import require_components, require_objective
+from gpflow_sparse.models.swsgp.checks import require_components, require_objective, require_points
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
 from gpflow_sparse.models.swsgp.starting import neighbor_q
 from gpflow_sparse.models.swsgp.union import active_sets, union_terms
@@ -90,8 +90,6 @@ class SWSGP(VariationalModel):
     """
 
     q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
-    _single_output_posterior: Callable[..., SparsePosterior] = NeighborPosterior
-    """Class of the posterior of latent functions that share a kernel."""
 
     def __init__(
         self,
@@ -135,7 +133,7 @@ class SWSGP(VariationalModel):
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
-        iv = self._points_of(inducing_variable)
+        iv = require_points(inducing_variable)
         kl_weighting = checks.present_choice(kl_weighting, "kl_weighting", {"usage": "counts"})
         require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
@@ -168,18 +166,14 @@ class SWSGP(VariationalModel):
             return tf.exp(self.q_log_scale)
         return tf.linalg.band_part(tf.transpose(self.q_factor, [1, 0, 2]), -1, 0)
 
-    @staticmethod
-    def _points_of(inducing_variable: Any) -> NeighborInducingPoints:
-        """:raises ValueError: for anything else than points with neighbors."""
-        wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
-        return component_checks.require_kind(
-            inducing_variable, NeighborInducingPoints, "inducing_variable", wanted
-        )
-
     @property
     def points(self) -> NeighborInducingPoints:
-        """The inducing points of which each row has neighbors."""
-        return self._points_of(self.inducing_variable)
+        """
+        The inducing points of which each row has neighbors.
+
+        :raises ValueError: if inducing variables of another kind have been assigned.
+        """
+        return require_points(self.inducing_variable)
 
     @property
     def input_dim(self) -> int | None:
@@ -336,11 +330,6 @@ class SWSGP(VariationalModel):
         lower = tf.range(second.shape[2]) <= points[:, None]  # rows of lower triangular matrices
         return GaussianRows(mean, None, second * tf.cast(lower, second.dtype)[:, None, :])
 
-    @property
-    def cached_priors(self) -> Sequence[tuple[NeighborPrior, slice]]:
-        """:attr:`priors` for a pass over many rows, outside of compiled code."""
-        return self.priors
-
     def training_loss_closure(
         self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
     ) -> Callable[[], tf.Tensor]:
@@ -364,16 +353,11 @@ class SWSGP(VariationalModel):
         return super().training_loss_closure(data, compile=compile)
 
     def _make_posterior(self, **options: Any) -> SparsePosterior:
-        parts = self.kernel, self.inducing_variable, *self._live_q
+        parts = self.kernel, self.inducing_variable, self.q_mu, LiveSqrt(self)
         options |= {"whiten": False, "jitter": self.jitter}
         if isinstance(self.kernel, MultioutputKernel):
-            return MultioutputPosterior(*parts, part=self._single_output_posterior, **options)
-        return self._single_output_posterior(*parts, **options)
-
-    @property
-    def _live_q(self) -> tuple[Any, Any]:
-        """``q_mu`` and ``q_sqrt`` of the posterior, read whenever it needs them."""
-        return self.q_mu, LiveSqrt(self)
+            return MultioutputPosterior(*parts, part=NeighborPosterior, **options)
+        return NeighborPosterior(*parts, **options)
 
     default_optimizer = "adam"
     """The row-wise optimizer that `training.fit` takes by default."""

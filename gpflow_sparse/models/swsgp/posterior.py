@@ -50,9 +50,6 @@ class NeighborPosterior(SparsePosterior):
     ``full_cov``, which uses the neighbors of both for each row, unless H = M.
     """
 
-    find_neighbors: Callable[..., tf.Tensor] = staticmethod(NeighborInducingPoints.neighbors)
-    """Function of points, rows ``[n, D]`` and kernel that predictions take ``[n, H]`` from."""
-
     def __init__(
         self,
         kernel: Kernel,
@@ -91,7 +88,7 @@ class NeighborPosterior(SparsePosterior):
         :raises ValueError: without X, unless ``chain`` is true.
         """
         if self.chain:
-            return chain_kl(self._points, self._prior_from(None), self._q)
+            return chain_kl(self.X_data, self._prior, self._q)
         if X is None:
             raise ValueError(
                 "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
@@ -100,7 +97,7 @@ class NeighborPosterior(SparsePosterior):
         return self.terms(X).kl
 
     def terms(self, X: tf.Tensor) -> Terms:
-        neighbors, prior = self._points.neighbors(X, self.kernel), self._prior_from(None)
+        neighbors, prior = self.X_data.neighbors(X, self.kernel), self._prior
         mean, variance, residual, kl = prior.conditional(
             X, neighbors, self._q.take(neighbors), with_kl=not self.chain
         )
@@ -110,20 +107,17 @@ class NeighborPosterior(SparsePosterior):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_shapes(self._q, int(self._points.Z.shape[0]))
+        _require_shapes(self._q, int(self.X_data.Z.shape[0]))
 
     @property
-    def _points(self) -> NeighborInducingPoints:
-        return self.X_data
-
-    def _prior_from(self, cache: Cache | None) -> NeighborPrior:
-        """The prior of f at rows and near them; a cache has nothing of it."""
+    def _prior(self) -> NeighborPrior:
+        """The prior of f at rows and at the inducing points near them."""
         return NeighborPrior(self.kernel, self.X_data.Z, self.jitter)
 
     @property
     def _q(self) -> GaussianRows:
         """The current q(u)."""
-        return as_rows(self._q_mu, self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt)
+        return _as_rows(self._q_mu, self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt)
 
     def _tensors(self) -> list[tf.Tensor]:
         """The current q, with a dense covariance also in full; all else depends on the row."""
@@ -141,39 +135,44 @@ class NeighborPosterior(SparsePosterior):
         return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, full[0])
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
-        q, prior = self._q_from(cache, False), self._prior_from(cache)
-        H = int(self._points.num_neighbors)
+        q, prior = self._q_from(cache, False), self._prior
+        H = int(self.X_data.num_neighbors)
         if isinstance(q, DenseGaussian):
             size = H**2 * int(q.S.shape[0])
         else:
             size = H * (1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
-        size = max(size, prior.row_size(H))
+        size = max(size, H**2)
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
-            neighbors = self.find_neighbors(self._points, X, self.kernel)
+            neighbors = self.X_data.neighbors(X, self.kernel)
             return prior.conditional(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
-        q, prior = self._q_from(cache, True), self._prior_from(cache)
+        q, prior = self._q_from(cache, True), self._prior
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
-            active, _ = tf.unique(tf.reshape(self._points.neighbors(X, self.kernel), [-1]))
+            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
             joint = prior.joint(X, active, q.take(active))
             return joint.mean(), joint.covariance(covariance(self.kernel, X))
 
         return by_batches(moments, X)
 
-    def _draw_paths(self, sampler: Sampler) -> Paths:
+    def _draw_paths(
+        self, sampler: Sampler, find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors
+    ) -> Paths:
         """
         ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
 
         At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
+
+        :param find: function of points, rows ``[n, D]`` and kernel that returns neighbors
+            ``[n, H]``.
         """
-        q, points, find = self._q, gpflow.utilities.freeze(self.X_data), self.find_neighbors
-        u = draw_inducing(q, sampler)
+        q, points = self._q, gpflow.utilities.freeze(self.X_data)
+        u = _draw_inducing(q, sampler)
         zeta = sampler.normal(u.shape, u.dtype)
         paths = PriorPaths(self.kernel, q.mean.shape[1], points.Z.shape[1], sampler)
         prior = NeighborPrior(paths.kernel, points.Z, self.jitter)
@@ -187,7 +186,7 @@ class NeighborPosterior(SparsePosterior):
         return LocalPaths(paths, values, weights, int(points.num_neighbors))
 
 
-def as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
+def _as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
     """
     q by rows, from means ``[M, P]``.
 
@@ -239,7 +238,7 @@ def independent_scales(points: NeighborInducingPoints, prior: NeighborPrior) -> 
 def point_blocks(prior: NeighborPrior, num_neighbors: int) -> Iterator[tf.Tensor]:
     """Indices of consecutive points, in blocks that bound the memory of their covariances."""
     num_points = int(prior.Z.shape[0])
-    rows = max(1, _BLOCK // prior.row_size(num_neighbors))
+    rows = max(1, _BLOCK // int(num_neighbors) ** 2)
     for start in range(0, num_points, rows):
         yield tf.range(start, min(start + rows, num_points))
 
@@ -257,7 +256,7 @@ def moments_in_blocks(
     return mean, var
 
 
-def draw_inducing(q: GaussianRows, sampler: Sampler) -> tf.Tensor:
+def _draw_inducing(q: GaussianRows, sampler: Sampler) -> tf.Tensor:
     """Draws of u from q, ``[S, M, P]``; O(S M P R)."""
     S, (M, P) = sampler.num_samples, q.mean.shape
     u = tf.broadcast_to(q.mean, [S, M, P])

@@ -12,7 +12,6 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.swsgp.posterior import moments_in_blocks
 from gpflow_sparse.numerics import linalg
@@ -47,14 +46,12 @@ class SitePosterior(SparsePosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         calibration: Calibration | None = None,
-        prior: NeighborPrior | None = None,
     ) -> None:
         """
         :param targets: ``t [M, P]``, prior mean excluded; or, without ``precisions``, a function
             that returns valid targets and precisions, which is called whenever they are needed.
         :param precisions: ``tau [M, P]``, at least zero.
         :param calibration: factors of predictive variances.
-        :param prior: prior of another process than f, for marginals of that process.
         :raises ValueError: for shapes that do not fit the points, or negative precisions.
         """
         options: dict[str, Any] = {"mean_function": mean_function, "calibration": calibration}
@@ -64,7 +61,6 @@ class SitePosterior(SparsePosterior):
                 "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
                 f"num_neighbors), got {type(inducing_variable).__name__}."
             )
-        self._given_prior = prior
         if not (callable(targets) and precisions is None):
             self._q_mu = checks.require_matrix(targets, "targets", self.dtype)
             self._q_sqrt = checks.require_matrix(precisions, "precisions", self.dtype)
@@ -76,11 +72,6 @@ class SitePosterior(SparsePosterior):
                 raise ValueError("precisions must be at least 0.")
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
-
-    @property
-    def _prior(self) -> NeighborPrior:
-        default = NeighborPrior(self.kernel, self.X_data.Z, None)
-        return default if self._given_prior is None else self._given_prior
 
     @property
     def targets(self) -> tf.Tensor:
@@ -105,7 +96,7 @@ class SitePosterior(SparsePosterior):
 
     def terms(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
-        K, k, diagonal = self._prior.local(X, neighbors)
+        K, k, diagonal = self._local(X, neighbors)
         roots, L, alpha = _solve(K, neighbors, self._current_q())
         mean, var = _moments(k, diagonal, roots, L, alpha)
         eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
@@ -155,7 +146,7 @@ class SitePosterior(SparsePosterior):
 
     def _near(self, sites: Cache, X: tf.Tensor, neighbors: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of f at each row from the sites of its neighbors ``[n, H]``."""
-        K, k, diagonal = self._prior.local(X, neighbors)
+        K, k, diagonal = self._local(X, neighbors)
         roots, targets = _at(neighbors, sites)
         # L^-1 T^1/2 of k_I and of the targets, whose products are variance and mean: one solve
         # where alpha takes three
@@ -166,8 +157,12 @@ class SitePosterior(SparsePosterior):
 
     def _row_size(self, sites: Cache) -> int:
         """Entries for each row in the largest tensor of a prediction."""
-        H, P = self.X_data.num_neighbors, sites[0].shape[1]
-        return max(H**2 * P, self._prior.row_size(H))
+        return int(self.X_data.num_neighbors) ** 2 * int(sites[0].shape[1])
+
+    def _local(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """``K_I [n, H, H]``, ``k_I [n, H]`` and ``k(x, x) [n]``, without jitter."""
+        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
+        return local_covariances(self.kernel, X, Z)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""

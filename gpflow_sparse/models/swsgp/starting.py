@@ -49,7 +49,7 @@ def neighbor_q(
         rows = np.ascontiguousarray(np.swapaxes(np.tril(sqrt), 0, 1))
         return mean, None, rows.astype(dtype)
     scales: np.ndarray = (
-        closest_scales(model.points, model.cached_priors).astype(dtype)
+        closest_scales(model.points, model.priors).astype(dtype)
         if q_sqrt is None
         else shaped(q_sqrt, (M, L), "q_sqrt").numpy()
     )

@@ -52,7 +52,7 @@ class Exact(Recipe):
 
         if len(data[0]) > MAX_ROWS:
             raise ValueError(
-                f"method exact takes at most {MAX_ROWS} rows, got {len(data[0])}; take dual or "
+                f"method exact takes at most {MAX_ROWS} rows, got {len(data[0])}; take gpnn or "
                 "auto."
             )
         X, Y = map(gpflow.utilities.to_default_float, data)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.recipes import options, points, steps
+from gpflow_sparse.recipes import options, points
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.methods import qsgp
 from gpflow_sparse.recipes.rows import Pair, random_rows
@@ -60,7 +60,7 @@ class RVM(Recipe):
         return qsgp.adagrad(self)
 
     @contextlib.contextmanager
-    def closed_forms(self, model: Any, rows: Pair, until: float) -> Iterator[steps.Plan]:
+    def closed_forms(self, model: Any, rows: Pair) -> Iterator[list[Any]]:
         """The mean in closed form before the steps, and a refinement of it after them."""
         from gpflow.likelihoods import Gaussian
 
@@ -68,11 +68,11 @@ class RVM(Recipe):
 
         few = model.basis.num_basis <= MAX_DENSE
         if not few or not isinstance(model.likelihood, Gaussian):
-            yield steps.Plan([], rows)
+            yield []
             return
         model.update_mean(rows)
         try:  # steps alone take thousands to the weights of overlapping functions
-            yield steps.Plan([], rows)
+            yield []
         finally:
             model.refine(rows)
 

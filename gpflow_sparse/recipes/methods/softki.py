@@ -55,7 +55,7 @@ class SoftKI(Recipe):
         return gs.models.SoftKI(kernel, Z, noise_variance=noise_variance, **given)
 
     @contextlib.contextmanager
-    def closed_forms(self, model: Any, rows: Pair, until: float) -> Iterator[steps.Plan]:
+    def closed_forms(self, model: Any, rows: Pair) -> Iterator[list[Any]]:
         """Keep the best points by rows that the model holds out; then the posterior of all rows."""
         callbacks = []
         if model.held_out and len(rows[0]) >= _MIN_VALIDATED:
@@ -64,7 +64,7 @@ class SoftKI(Recipe):
             score = gs.training.KeepBest(lambda m: m.held_out_density(rows), every=every)
             callbacks = [score]
         try:
-            yield steps.Plan(callbacks, rows)
+            yield callbacks
         finally:
             for best in callbacks:
                 best.update(model)

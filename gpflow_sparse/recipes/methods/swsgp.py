@@ -69,4 +69,10 @@ class SWSGP(Recipe):
         return gs.training.SparseAdam(steps.rate(self), dense=steps.adam(self))
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        return points.neighbor_elements(self, num_rows, input_dim, num_latent_gps)
+        """
+        Tensor elements: data, two values and their slots for each point, and about fifteen tensors
+        H x H for each row of a batch.
+        """
+        M, H = self.num_inducing, min(self.num_neighbors, self.num_inducing)
+        held = M * (input_dim + 8 * num_latent_gps)
+        return num_rows * (input_dim + 1) + held + min(self.batch_size, num_rows) * 15 * H**2

@@ -22,7 +22,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Training rows of the largest set for which the automatic choice is an exact GP.
 _FEW = 1000
 # Rows without a limit of time.
-_UNLIMITED = ("trees", "linear", "sklearn", "dual", "gpboost", "gpboost-exponential")
+_UNLIMITED = ("trees", "linear", "sklearn", "gpboost", "gpboost-exponential")
 _TREES = ("trees", "lightgbm", "catboost", "histogram")
 _REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
 # Colors that are told apart with any color vision (Okabe and Ito), and markers for print.
