@@ -26,6 +26,7 @@ from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
+from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
@@ -73,6 +74,7 @@ class SparseGPEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    @frees_graphs
     def _fit(
         self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
     ) -> Any:
