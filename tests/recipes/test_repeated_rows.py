@@ -101,8 +101,6 @@ def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():
     assert config.shrunk_to(9, 2000).sizes == (9,)
     assert recipe_of("odvgp").shrunk_to(9, 2000).sizes == (9, 1)
     assert recipe_of("softki").shrunk_to(300, 2000).sizes == (75,)
-    near = recipe_of("solvegp", num_neighbors=4)
-    assert near.shrunk_to(40, 2000).sizes == (10, 40)
     hybrid = recipe_of("qsgp", num_basis=100, num_inducing=20).shrunk_to(9, 2000)
     assert (hybrid.num_inducing, hybrid.num_basis) == (9, 99)
 
