@@ -127,7 +127,7 @@ def test_few_repeated_rows_do_not_make_all_rows_points(rng):
     [
         ("deep", {"num_inducing": 20}),
         ("deep", {"num_inducing": 20, "num_orthogonal": 0, "num_neighbors": 12}),
-        ("solvegp", {"num_inducing": 20, "num_orthogonal": 20, "num_neighbors": 4}),
+        ("solvegp", {"num_inducing": 20, "num_orthogonal": 20}),
         ("qsgp", {"num_inducing": 20, "num_basis": 100}),
         ("basis_svgp", {"num_inducing": 20, "basis": "soft"}),
     ],
