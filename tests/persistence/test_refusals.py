@@ -281,6 +281,14 @@ def with_attributes(kind, **rows):
     ]
 
 
+def of_sizes(kind, name, *sizes):
+    """Rows of one integer each that does not fit the arrays."""
+    return [
+        (attribute(kind, name, size), f"{kind} has {name}={size}, which is neg.* fit its arrays")
+        for size in sizes
+    ]
+
+
 WEIGHTS = r"model\.weights\.q_mu must be"
 # By model, changes and words of the message.
 FORGERIES = {
@@ -323,6 +331,31 @@ FORGERIES = {
             num_probes=(0, " must be"),
         ),
         (attribute("SoftKI", "num_latent_gps", 3), "num_latent_gps=3"),
+    ],
+    # sizes that would ask for memory in predictions
+    "battery.solvegp_multiclass": [
+        *of_sizes("MultiClass", "num_classes", 10**9, -5, 4),
+        *of_sizes("MultiClass", "latent_dim", 10**9, -5),
+        *of_sizes("MultiClass", "num_gauss_hermite_points", 10**9, -5),
+        *of_sizes("RobustMax", "num_classes", 10**9, -5, 4),
+    ],
+    "battery.basis_gpr_fourier": [
+        *of_sizes("RandomFourier", "num_basis", 10**9, -5),
+        (attribute("BasisGPR", "num_latent_gps", 10**9), "num_latent_gps=1000000000 column"),
+    ],
+    "battery.deep": of_sizes("DeepGP", "num_prediction_samples", 10**9, -5),
+    "basis_gpr.soft": of_sizes("SoftInterpolation", "num_basis", 10**9, -5, 5),
+    "likelihood.our_ordinal": [
+        *of_sizes("Ordinal", "num_bins", 10**9, -5, 4),
+        *of_sizes("TrapezoidQuadrature", "num_nodes", 10**9, -5),
+    ],
+    "kernel.convolutional": [
+        (attribute("Convolutional", "image_shape", {"list": [size, 3]}), f"image_shape={size}")
+        for size in (10**9, -5)
+    ],
+    "model.sgpr": [
+        (attribute("SGPR", "num_latent_gps", 10**9), "num_latent_gps must be 1"),
+        *of_sizes("Zero", "output_dim", 10**9, -5),
     ],
 }
 
