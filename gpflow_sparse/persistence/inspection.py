@@ -128,9 +128,6 @@ def validate_loaded_model(model: Any) -> None:
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 =======
-        if isinstance(model, DualGPR):
-            num_rows = int(tf.shape(model.data[0])[0])
-            model.weights.validate_values(num_rows, model.path_shape, model.dtype)
     elif isinstance(model, GPModel):
         _require_counts_of_gpflow(model)
 
