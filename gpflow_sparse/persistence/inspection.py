@@ -17,13 +17,7 @@ from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import (
     QSGP,
-<<<<<<< HEAD
-    SWSGP,
-    DeepGP,
-=======
     BasisSVGP,
-    DualGPR,
->>>>>>> h-e
     NearestNeighborClassifier,
     NearestNeighborGP,
     SoftKI,
@@ -75,14 +69,6 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (NearestNeighborGP, "local_variance", LocalVariance | None, "a LocalVariance or None"),
     (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
-<<<<<<< HEAD
-# Models that compare all their parts with each other.
-_CHECKED = (
-    *(DeepGP, NearestNeighborClassifier, NearestNeighborGP, QSGP, SiteVGP, SoftKI),
-    SWSGP,
-)
-=======
->>>>>>> h-e
 # Attributes that not all of these models have.
 _OPTIONAL = ("inducing_variable", "whiten")
 
@@ -124,10 +110,6 @@ def validate_loaded_model(model: Any) -> None:
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
             model.weights.validate_values(num_points, int(model.num_latent_gps), model.dtype)
-<<<<<<< HEAD
-    elif isinstance(model, VariationalModel | gpflow.models.SVGP):
-        _require_variational_shapes(model)
-=======
     elif isinstance(model, GPModel):
         _require_counts_of_gpflow(model)
 
@@ -145,7 +127,6 @@ def _require_counts_of_gpflow(model: GPModel) -> None:
     component_checks.require_mean_function(model.mean_function, input_dim(model), outputs)
     count = likelihood.latent_dim
     _require(count in (None, outputs), f"model.likelihood.latent_dim must be {outputs}", count)
->>>>>>> h-e
 
 
 def _require_standardizer(standardizer: Standardizer) -> None:
