@@ -337,7 +337,11 @@ FORGERIES = {
         *of_sizes("MultiClass", "num_classes", 10**9, -5, 4),
         *of_sizes("MultiClass", "latent_dim", 10**9, -5),
         *of_sizes("MultiClass", "num_gauss_hermite_points", 10**9, -5),
-        *of_sizes("RobustMax", "num_classes", 10**9, -5, 4),
+        # which is compared with that of its likelihood
+        *(
+            (attribute("RobustMax", "num_classes", size), "MultiClass has num_classes=3, which")
+            for size in (10**9, 4)
+        ),
     ],
     "battery.basis_gpr_fourier": [
         *of_sizes("RandomFourier", "num_basis", 10**9, -5),
