@@ -14,6 +14,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
     Patches,
 )
+from gpflow_sparse.inference.dirichlet import dirichlet_observations
 from gpflow_sparse.kernels import TICK, Basis, Convolutional, WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
 from gpflow_sparse.mean_functions import RectifiedFilters, pca
@@ -254,9 +255,12 @@ def nearest(H, P=1) -> Callable[..., Any]:
 
 def nearest_classes():
     """Classes from the 5 nearest rows, with a prior mean for each."""
-    return NearestNeighborClassifier(
-        (inputs(), classes()), matern(), 3, num_neighbors=5, concentration=0.1
-    )
+    data, eps = (inputs(), classes()), np.float64(0.1)
+    observed, _ = dirichlet_observations(data[1][:, 0].astype(int), 3, eps)
+    mean = gpflow.functions.Constant(np.mean(observed, axis=0))
+    model = NearestNeighborClassifier(data, matern(), 3, num_neighbors=5, mean_function=mean)
+    model.concentration.assign(eps)
+    return model
 
 
 def site_vgp(outputs, likelihood, P, kernel=matern) -> Callable[..., Any]:
@@ -508,9 +512,7 @@ MEMBERS = {
     "deep_neighbors": Member(
         deep(neighbor_layer), reals(1), prior=False, xla=None, deep=True, mixture=True
     ),
-    "deep_weighted": Member(
-        deep(rectified_layer, importance_weighted=True), reals(1), xla=None, deep=True, mixture=True
-    ),
+    "deep_rectified": Member(deep(rectified_layer), reals(1), xla=None, deep=True, mixture=True),
     "deep_basis": Member(deep(basis_layer), reals(1), xla=None, deep=True, mixture=True),
     "deep_convolution": Member(
         deep(

@@ -284,8 +284,6 @@ def test_the_elbo_is_the_expected_log_likelihood_minus_the_kl(member):
         pytest.skip("predictions of single rows do not see the points of a whole batch")
     X, Y = member.data
     model = perturb(member.build(num_data=5 * N))
-    if getattr(model, "importance_weighted", False):
-        pytest.skip("a log mean over draws, see tests/models/test_importance_weights.py")
     mean, var = model.predict_f(X)
     expected = tf.reduce_sum(model.likelihood.variational_expectations(X, mean, var, Y))
     np.testing.assert_allclose(

@@ -28,38 +28,34 @@ _RESOLUTION = 1e9
 
 
 def eigensystem(
-    factors: ProductFactors, column: int, nodes: np.ndarray, shares: np.ndarray | None
+    factors: ProductFactors, column: int, nodes: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Eigensystem of ``K = k_i(nodes, nodes)``, in float64, largest eigenvalue first.
 
-    With shares ``omega`` the matrix is ``D^1/2 K D^1/2``, ``D = m diag(omega)``, and ``D^1/2 q``
-    takes the place of q: its spectrum is the spectrum of ``k_i`` under the measure with weights
-    omega. The computed eigenvalues of a smooth kernel carry an absolute error of about ``eps``
+    The computed eigenvalues of a smooth kernel carry an absolute error of about ``eps``
     times the largest, and a third of them may be negative: only those above ``m eps`` times the
     largest are kept, and no gradient passes through the root of the others. Gradients reach the
     parameters of the kernel by the perturbation formula over all eigenvectors, the lost ones
     included. Time O(m^3).
 
-    :param shares: ``[m]``, positive, with sum 1; None for the matrix as it is.
     :return: logarithms of the eigenvalues ``[m]``, ``-inf`` where one is lost to rounding; and the
         table of ``q / sqrt(lam)``, ``[m, m]``, whose columns are zero there: ``k_i(x, nodes)
         table`` are the scaled eigenfunctions at x.
     """
     size = len(nodes)
     u = tf.constant(nodes, tf.float64)
-    roots = tf.constant(np.ones(size) if shares is None else np.sqrt(size * shares), tf.float64)
     K = factors.factor(column, u, u)
     K = linalg.require_finite(
         0.5 * (K + tf.transpose(K)),
         f"The covariance of column {column} on the grid must be finite, look at the parameters of "
         "the kernel: its lengthscales may be NaN or have underflowed to zero",
     )
-    ascending, vectors = tf.linalg.eigh(roots[:, None] * K * roots[None, :])
+    ascending, vectors = tf.linalg.eigh(K)
     lam, Q = tf.reverse(ascending, [0]), _with_signs(tf.reverse(vectors, [1]))
     kept = tf.stop_gradient(lam > size * factors.precision(column, tf.float64) * lam[0])
     safe = tf.where(kept, lam, tf.ones_like(lam))  # no division by zero, nor its gradient
-    table = roots[:, None] * tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
+    table = tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
     return tf.where(kept, tf.math.log(safe), tf.constant(-np.inf, tf.float64)), table
 
 
@@ -200,7 +196,6 @@ class GridEigenfunctions(FiniteBasis):
         points_per_dimension: int = 10,
         *,
         grid: Sequence[Any] | None = None,
-        grid_weights: Any = None,
     ) -> None:
         """
         :param kernel: a product over columns: SquaredExponential, or a Product of kernels of one
@@ -208,22 +203,16 @@ class GridEigenfunctions(FiniteBasis):
         :param X: training inputs ``[N, D]``, whose percentiles are the nodes.
         :param num_eigenfunctions: p, at most; there may be fewer.
         :param points_per_dimension: nodes in each column, at most.
-        :param grid: nodes ``[m_i]`` of each of the D columns instead, sorted; X is then needed only
-            for ``grid_weights="data"``, and may be None.
-        :param grid_weights: None for the plain spectrum of the grid; "data" weighs each node by the
-            share of the rows of X nearest to it; or shares ``[m_i]`` for every column. Weights
-            change which functions a truncated basis keeps, towards eigenfunctions under the
-            distribution of the data.
+        :param grid: nodes ``[m_i]`` of each of the D columns instead, sorted; X may then be None.
         :raises ValueError: for a kernel that is not a product, naming the part; for X or nodes that
             are not finite; for counts that are not positive.
         """
         super().__init__()
         checks.require_count(num_eigenfunctions, "num_eigenfunctions")
         self.kernel = kernel
-        grid, self.grid_weights = make_grid(X, points_per_dimension, grid, grid_weights)
-        self.grid: tuple[np.ndarray, ...] = grid
-        """Nodes of each column, float64; ``grid_weights`` are their weights, None without."""
-        self._used = ProductFactors(kernel, len(grid)).columns
+        self.grid = make_grid(X, points_per_dimension, grid)
+        """Nodes of each column, float64."""
+        self._used = ProductFactors(kernel, len(self.grid)).columns
         if not self._used:
             raise ValueError(
                 f"kernel must read a column of X; {type(kernel).__name__} is constant."
@@ -275,8 +264,8 @@ class GridEigenfunctions(FiniteBasis):
 
     def explained_variance(self) -> float:
         """
-        The share of the prior variance that the basis has, from 0 to 1: the mean over the grid (by
-        its weights, if any) of ``|phi(u)|^2 / k(u, u)``.
+        The share of the prior variance that the basis has, from 0 to 1: the mean over the grid
+        of ``|phi(u)|^2 / k(u, u)``.
         """
         with tf.init_scope():
             kept = tf.reduce_logsumexp(self.log_eigenvalues())
@@ -356,8 +345,7 @@ class GridEigenfunctions(FiniteBasis):
 
     def _systems(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         factors = self._factors()
-        shares = self.grid_weights or [None] * len(self.grid)
-        return [eigensystem(factors, i, self.grid[i], shares[i]) for i in factors.columns]
+        return [eigensystem(factors, i, self.grid[i]) for i in factors.columns]
 
     def _spectra(self) -> list[np.ndarray]:
         return [logs.numpy() for logs, _ in self._systems()]

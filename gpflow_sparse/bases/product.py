@@ -156,13 +156,11 @@ def _require_product_leaf(leaf: Kernel, num_active: int, num_columns: int) -> No
     )
 
 
-def make_grid(
-    X: Any, points_per_dimension: int, grid: Any, grid_weights: Any
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...] | None]:
+def make_grid(X: Any, points_per_dimension: int, grid: Any) -> tuple[np.ndarray, ...]:
     """
-    Nodes of every column in float64, and their weights; see ``GridEigenfunctions``.
+    Nodes of every column in float64; see ``GridEigenfunctions``.
 
-    :raises ValueError: for nodes or weights of a wrong kind or number, and without X or grid.
+    :raises ValueError: for nodes of a wrong kind or number, and without X or grid.
     """
     columns = None if X is None else checks.require_matrix(X, "X", tf.float64).numpy().T
     if grid is not None:
@@ -172,19 +170,7 @@ def make_grid(
         nodes = tuple(percentile_grid(column, points_per_dimension) for column in columns)
     else:
         raise ValueError("X is needed for the nodes: give X, or grid.")
-    if grid_weights is None:
-        return nodes, None
-    if isinstance(grid_weights, str):
-        if grid_weights != "data" or columns is None:
-            raise ValueError(
-                f'grid_weights must be None, "data" (with X), or arrays; got {grid_weights!r}'
-                + (" without X." if columns is None else ".")
-            )
-        return nodes, tuple(map(nearest_shares, columns, nodes))
-    shares = _per_column(grid_weights, "grid_weights", "weights", len(nodes))
-    return nodes, tuple(
-        require_shares(part, len(nodes[i]), f"grid_weights[{i}]") for i, part in enumerate(shares)
-    )
+    return nodes
 
 
 def _per_column(value: Any, name: str, content: str, count: int | None) -> list[Any]:
@@ -229,20 +215,6 @@ def percentile_grid(column: Any, num_points: int) -> np.ndarray:
     return np.union1d(nodes, unused[ranks])
 
 
-def nearest_shares(column: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """
-    The fraction of a column's values nearest to each node; a node without any counts one row.
-
-    :param column: ``[N]``.
-    :param nodes: ``[m]``, sorted.
-    :return: ``[m]``, positive, with sum 1.
-    """
-    middles = 0.5 * (nodes[1:] + nodes[:-1])
-    counts = np.bincount(np.searchsorted(middles, column), minlength=len(nodes))
-    counts = np.maximum(counts, 1)
-    return counts / counts.sum()
-
-
 def require_nodes(value: Any, name: str) -> np.ndarray:
     """
     ``value`` as nodes of one column.
@@ -253,17 +225,6 @@ def require_nodes(value: Any, name: str) -> np.ndarray:
     if np.any(np.diff(nodes) <= 0.0):
         raise ValueError(f"{name} must be sorted and distinct: use np.unique.")
     return nodes
-
-
-def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
-    """
-    ``value`` as weights of ``num_nodes`` nodes, scaled to sum 1.
-
-    :raises ValueError: unless it has that many entries, positive and finite.
-    """
-    wanted = f"{num_nodes} positive numbers, one per node"
-    weights = checks.require_positive(value, name, wanted, ((num_nodes,),), tf.float64)
-    return weights / weights.sum()
 
 
 def _require_column(value: Any, name: str) -> np.ndarray:

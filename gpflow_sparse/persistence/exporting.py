@@ -1,6 +1,5 @@
 """Export of predictions for programs that have only TensorFlow."""
 
-import ctypes
 import os
 import secrets
 import shutil
@@ -25,8 +24,6 @@ from gpflow_sparse.posteriors.base import SparsePosterior
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 # List of the files of an export, itself included; the SavedModel format reserves this folder.
 _WRITTEN = "assets.extra/gpflow_sparse.txt"
-# Of Linux's renameat2: paths are relative to the working directory; exchange the two.
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 MeanAndVariance = tuple[tf.Tensor, tf.Tensor]
 Predictor = Callable[[tf.Tensor], MeanAndVariance]
@@ -47,8 +44,8 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
 
     :param model: any GPflow model.
     :param directory: a folder that does not exist, is empty, or holds only an export.
-        An export is replaced as a whole: in one step on Linux; elsewhere a killed process may leave
-        the old one under the name ".exporting-NAME-previous", from where the next export to
+        An export is replaced as a whole by two renames; a process that is killed between them
+        leaves the old one under the name ".exporting-NAME-previous", from where the next export to
         ``directory`` restores it.
     :raises ValueError: if ``model`` is no GPflow model or predicts by Python outside of its graph,
         or the folder holds other files.
@@ -197,9 +194,7 @@ def _files_in(folder: Path) -> list[str]:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Move ``source`` to ``target``; a folder that was there is removed or ends at ``source``."""
-    if target.exists() and _exchange(source, target):
-        return
+    """Move ``source`` to ``target``; a folder that was there is removed."""
     previous = _previous(target)
     if target.exists():
         target.rename(previous)
@@ -210,15 +205,6 @@ def _replace(source: Path, target: Path) -> None:
             previous.rename(target)
         raise
     shutil.rmtree(previous, ignore_errors=True)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two folders in one step; False where the system or the file system cannot."""
-    exchange = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
-    paths = (os.fsencode(first), os.fsencode(second))
-    return exchange is not None and not exchange(
-        _AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE
-    )
 
 
 def _previous(target: Path) -> Path:

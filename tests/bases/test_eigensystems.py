@@ -42,8 +42,6 @@ def test_signs_are_a_rule_and_do_not_change_with_the_parameters():
     for lengthscale in np.linspace(0.4, 1.6, 9):
         kernel.lengthscales.assign([lengthscale, 1.1, 0.6])
         assert (basis(corner).numpy() > 0.0).all()
-    weighted = build(kernel, data, 30, grid_weights="data")
-    assert (weighted(corner).numpy() > 0.0).all()
 
 
 GRADIENTS = {
@@ -112,22 +110,3 @@ def test_gradients_of_degenerate_eigenvalues_within_a_column():
     above = dense_lml(basis, X, y, 0.2)
     lengthscale.assign(0.6 - 1e-5)
     np.testing.assert_allclose(gradient, (above - dense_lml(basis, X, y, 0.2)) / 2e-5, rtol=1e-5)
-
-
-def test_weights_of_the_data_give_the_spectrum_of_its_distribution():
-    """N(0, 1) and an even grid: the eigenvalues are known in closed form (sheet 1.3)."""
-    nodes, lengthscale = np.linspace(-5.0, 5.0, 60), 1.2
-    a, b = 0.25, 0.5 / lengthscale**2
-    c = np.sqrt(a**2 + 2.0 * a * b)
-    exact = np.sqrt(2.0 * a / (a + b + c)) * (b / (a + b + c)) ** np.arange(4)
-    kernel = SquaredExponential(lengthscales=lengthscale)
-    data = inputs(200_000, 1)
-    density = np.exp(-0.5 * nodes**2)
-
-    def spectrum(weights):
-        basis = build(kernel, data, 4, grid=[nodes], grid_weights=weights)
-        return np.exp(basis.log_eigenvalues()) / len(nodes)
-
-    assert (np.abs(spectrum(None) / exact - 1.0) > 0.2).sum() >= 3
-    for weights in ([density], "data"):
-        np.testing.assert_allclose(spectrum(weights), exact, rtol=0.03)

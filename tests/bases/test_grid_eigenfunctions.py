@@ -66,19 +66,13 @@ def build(kernel, X, p, **options):
         return GridEigenfunctions(kernel, X, p, **options)
 
 
-def pair(name="ard", p=25, omegas=None, X=None):
+def pair(name="ard", p=25, X=None):
     """The basis and its oracle."""
     X = inputs() if X is None else X
     make, factors, columns = KERNELS[name]
     nodes = grid(X)
-    basis = build(make(), None, p, grid=nodes, grid_weights=omegas)
-    omegas = None if omegas is None else [omegas[i] for i in columns]
-    return basis, oracle.build_basis(factors, VARIANCE, [nodes[i] for i in columns], p, omegas)
-
-
-def shares(seed=3):
-    rng = np.random.default_rng(seed)
-    return [rng.dirichlet(np.full(size, 3.0)) for size in SIZES]
+    basis = build(make(), None, p, grid=nodes)
+    return basis, oracle.build_basis(factors, VARIANCE, [nodes[i] for i in columns], p)
 
 
 def dense_lml(basis, X, y, noise):
@@ -91,9 +85,8 @@ def dense_lml(basis, X, y, noise):
 
 
 @every_kernel
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_features_are_those_of_the_oracle_up_to_sign(name, weighted):
-    basis, expected = pair(name, 18, shares() if weighted else None)
+def test_features_are_those_of_the_oracle_up_to_sign(name):
+    basis, expected = pair(name, 18)
     columns, X = KERNELS[name][2], inputs(9, seed=2)
     np.testing.assert_array_equal(basis.indices, expected.idx)
     np.testing.assert_allclose(basis.log_eigenvalues(), expected.log_lam, rtol=1e-12, atol=1e-12)
@@ -107,21 +100,12 @@ def test_features_are_those_of_the_oracle_up_to_sign(name, weighted):
 
 
 @every_kernel
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_the_kernel_is_that_of_the_leading_eigenvectors_of_the_whole_grid(name, weighted):
+def test_the_kernel_is_that_of_the_leading_eigenvectors_of_the_whole_grid(name):
     """Of the m x m matrix, which knows nothing of products."""
     _, factors, columns = KERNELS[name]
-    omegas = shares() if weighted else None
-    basis, expected = pair(name, 18, omegas)
+    basis, expected = pair(name, 18)
     X = inputs(9, seed=2)
-    dense = oracle.dense_nystrom_features(
-        factors,
-        VARIANCE,
-        expected.grid,
-        18,
-        X[:, columns],
-        None if omegas is None else [omegas[i] for i in columns],
-    )
+    dense = oracle.dense_nystrom_features(factors, VARIANCE, expected.grid, 18, X[:, columns])
     Phi = basis(X).numpy()
     np.testing.assert_allclose(Phi @ Phi.T, dense @ dense.T, atol=1e-11)
 
@@ -158,18 +142,17 @@ def test_what_the_features_leave_of_the_kernel_is_a_covariance(p, lengthscale, f
 
 
 @every_kernel
-def test_all_functions_are_the_nystrom_kernel_of_the_grid_whatever_the_weights(name):
+def test_all_functions_are_the_nystrom_kernel_of_the_grid(name):
     _, factors, columns = KERNELS[name]
     X, m = inputs(9, seed=2), int(np.prod(SIZES))
-    for omegas in (None, shares(), shares(4)):
-        basis, expected = pair(name, m + 100, omegas)
-        U = oracle.cartesian(expected.grid)
-        assert basis.num_basis == len(U)
-        np.testing.assert_allclose(basis.explained_variance(), 1.0, rtol=1e-10)
-        KXU = oracle.product_kernel(factors, VARIANCE, X[:, columns], U)
-        KUU = oracle.product_kernel(factors, VARIANCE, U, U)
-        Phi = basis(X).numpy()
-        np.testing.assert_allclose(Phi @ Phi.T, KXU @ np.linalg.inv(KUU) @ KXU.T, atol=1e-8)
+    basis, expected = pair(name, m + 100)
+    U = oracle.cartesian(expected.grid)
+    assert basis.num_basis == len(U)
+    np.testing.assert_allclose(basis.explained_variance(), 1.0, rtol=1e-10)
+    KXU = oracle.product_kernel(factors, VARIANCE, X[:, columns], U)
+    KUU = oracle.product_kernel(factors, VARIANCE, U, U)
+    Phi = basis(X).numpy()
+    np.testing.assert_allclose(Phi @ Phi.T, KXU @ np.linalg.inv(KUU) @ KXU.T, atol=1e-8)
 
 
 @pytest.mark.nightly

@@ -1,10 +1,9 @@
-"""Grids of one column: quantiles, few values, many equal ones; shares of the data; refusals."""
+"""Grids of one column: quantiles, few values, many equal ones; refusals."""
 
-import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.bases import GridEigenfunctions, percentile_grid
+from gpflow_sparse.bases import percentile_grid
 from tests.oracles import grief as oracle
 
 
@@ -55,18 +54,3 @@ def test_nodes_are_never_duplicated_nor_too_many(rng):
         assert (np.diff(nodes) > 0).all()
         assert values.min() <= nodes[0]
         assert nodes[-1] <= values.max()
-
-
-def test_shares_count_the_rows_nearest_to_each_node(rng):
-    column, kernel = rng.normal(size=(500, 1)), gpflow.kernels.SquaredExponential()
-    for nodes, counts in (
-        (np.array([-1.5, -0.2, 0.0, 0.9]), None),
-        (np.array([0.0, 50.0, 100.0]), [500, 1, 1]),  # a zero would lose the node
-    ):
-        nearest = np.abs(column - nodes).argmin(axis=1)
-        counts = np.bincount(nearest, minlength=4) if counts is None else np.array(counts)
-        found, expected = (
-            GridEigenfunctions(kernel, column, 3, grid=[nodes], grid_weights=weights)
-            for weights in ("data", [counts / np.sum(counts)])
-        )
-        np.testing.assert_allclose(found.log_eigenvalues(), expected.log_eigenvalues(), rtol=1e-10)

@@ -194,8 +194,6 @@ def _inputs():
     names = ("X", "Xnew")
     made = lambda v: from_rows(v)(X)  # noqa: E731
     yield "GridEigenfunctions X", Door(made, X, "alone", ("X", "kernel.lengthscales"))
-    shares = lambda v: grid_basis(v, grid_weights="data")(X)  # noqa: E731
-    yield "GridEigenfunctions X of weights", Door(shares, X, "alone", ("X", "grid"))
     grief_kernel = quietly(lambda v: own.GRIEF(kernel(), v, M, 3)(X))
     yield "kernels.GRIEF X", Door(grief_kernel, X, "alone", ("X", "kernel.lengthscales"))
     yield "interpolated_covariance X", Door(lambda v: interpolated(X=v), X, "alone", ("X",))
@@ -211,10 +209,6 @@ def _vectors():
     yield "percentile_grid", Door(nodes, column, "free", ("column",))
     own_grid = lambda v: grid_basis(grid=[v, GRID[1]])(X)  # noqa: E731
     yield "GridEigenfunctions grid[0]", Door(own_grid, GRID[0], "free", ("grid[0]", "grid"))
-    shares = lambda v: grid_basis(grid_weights=[v, np.ones(3)])(X)  # noqa: E731
-    weights = np.array([0.1, 0.2, 0.3, 0.4])
-    names = ("grid_weights[0]", "grid_weights")
-    yield "GridEigenfunctions grid_weights[0]", Door(shares, weights, "free", names)
     onto = lambda v: interpolated([v, GRID[1]])  # noqa: E731
     yield "interpolated_covariance grid[0]", Door(onto, GRID[0], "free", ("grid[0]",))
     weigh = lambda v: bases.ReweightedBasis(grid_basis(), v)(X)  # noqa: E731
@@ -279,7 +273,6 @@ ARGUMENTS = {
     **takes(
         "GridEigenfunctions", grid_basis, never="grid", also=("X", "grid[0]", "kernel.lengthscales")
     ),
-    **takes("GridEigenfunctions", grid_basis, none="grid_weights", also=("grid_weights[0]",)),
     **takes("GridEigenfunctions", partial(BASIS, X), indices=chosen),
     **takes("KernelDictionary.prior_precision", RELEVANCE.prior_precision, i=chosen),
     **takes("KernelDictionary.prior_precision", partial(DICTIONARY.prior_precision, [0]), j=chosen),

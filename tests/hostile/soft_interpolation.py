@@ -68,7 +68,7 @@ def trained(model=None, data=two, **options):
 
 
 def pseudo():
-    return softki(objective="pseudo", num_probes=3)
+    return softki(objective="pseudo")
 
 
 MODEL, FILLED = fitted(), fitted(tied=True)
@@ -152,8 +152,7 @@ ARGUMENTS = {
     "kernels.WithMissingVariance": Argument(own.WithMissingVariance, "basis", never),
     **takes("SoftKI", partial(SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
     **takes("SoftKI", softki, never="objective", none="mean_function", num_data="num_data"),
-    # more than memory has are no mistake of the argument
-    **takes("SoftKI", softki, noise="noise_variance", flag="tied", many="num_probes"),
+    **takes("SoftKI", softki, noise="noise_variance", flag="tied"),
     **takes("SoftKI", softki, latents="num_latent_gps", temperature=heat, held_out=below_one),
     **takes("SoftKI.elbo", MODEL.elbo, never="data"),
     **takes("SoftKI.held_out_density", FILLED.held_out_density, never="data"),
@@ -273,7 +272,6 @@ SPOILS = {
     "Z nan": drift("basis.Z", np.nan, (*KERNEL, *STALE, "basis.Z")),
     "num_data negative": swap("num_data", -3, ("num_data",)),
     "objective text": swap("objective", "x", ("objective",)),
-    "num_probes 0": swap("num_probes", 0, ("num_probes",)),
 }
 SPOILED_DOORS = {
     "elbo": lambda m: m.elbo(two),

@@ -196,7 +196,6 @@ ARGUMENTS = {
     **takes("QSGP", lambda **o: qsgp(dictionary(), **o), none="augmentation"),
     **takes("RVM", partial(RVM, X, num_data=N, basis_batch_size=K), never="kernel"),
     **takes("RVM", rvm, never="centers", none="likelihood", count="num_data", flag="constant"),
-    **takes("RVM", rvm, variance_or_none="initial_precision"),
     **takes("RVM", rvm, basis_batch_size=lambda v: count(v) and v <= N + 1),
     **takes("RVM.relevance_vectors", RELEVANCE.relevance_vectors, threshold=threshold),
     **takes("RVM.refine", lambda **o: rvm().refine(**o), never="data"),

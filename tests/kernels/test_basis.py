@@ -85,8 +85,8 @@ def test_stock_gpr_has_the_dense_likelihood_and_predictions():
 
 def test_grief_is_the_kernel_of_its_basis():
     X = inputs(30)
-    k = GRIEF(kernel(), X, P, 6, grid_weights="data")
-    basis = GridEigenfunctions(kernel(), X, P, 6, grid_weights="data")
+    k = GRIEF(kernel(), X, P, 6)
+    basis = GridEigenfunctions(kernel(), X, P, 6)
     assert isinstance(k, Basis)
     np.testing.assert_array_equal(k.basis.indices, basis.indices)
     np.testing.assert_array_equal(k(X), Basis(basis)(X))

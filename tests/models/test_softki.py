@@ -144,7 +144,7 @@ def test_a_minibatch_counts_for_all_rows_and_is_a_composite_likelihood():
 
 
 def test_probes_are_drawn_anew_at_every_call():
-    rows, model = data(), build(objective="pseudo", num_probes=4)
+    rows, model = data(), build(objective="pseudo")
     exact = value_and_gradients(build(), rows)[1]
     call = tf.function(lambda: value_and_gradients(model, rows), autograph=False)
     value, first = call()

@@ -211,43 +211,6 @@ def gaussian_elbo(layers, X, Y, eps, noise, scale=1.0):
     return scale * expectations.sum() / len(mean) - total
 
 
-def shared_forward(layers, X, eps):
-    """
-    As :func:`deep_forward`, for hidden layers of one set whose inducing variables the draws of a
-    row share: ``eps`` has G columns for f, then M G for u, of which those of the first draw count.
-    """
-    means, variances = [], []
-    for s in range(len(eps[0])):
-        h = X
-        for layer, noise in zip(layers[:-1], eps, strict=True):
-            G = layer.q_mu[0].shape[1]
-            prior = layer.prior(h)
-            ((K, Kf),) = prior.sets
-            A = np.linalg.inv(np.linalg.cholesky(K)) @ Kf
-            spread = np.sqrt(np.diag(prior.Kff) - np.sum(A**2, axis=0))  # [N]
-            next_h = np.zeros((len(h), G))
-            for n in range(len(h)):
-                e_u = noise[0, n, G:].reshape(len(K), G)
-                for g in range(G):
-                    u = layer.q_mu[0][:, g] + layer.q_sqrt[0][g] @ e_u[:, g]  # whitened
-                    next_h[n, g] = A[:, n] @ u + spread[n] * noise[s, n, g]
-            if layer.mean_function is not None:
-                next_h = next_h + layer.mean_function(h)
-            h = next_h
-        mean, var = layers[-1].marginals(h)
-        means.append(mean)
-        variances.append(var)
-    return np.stack(means), np.stack(variances)
-
-
-def weighted_elbo(layers, X, Y, eps, noise, scale=1.0):
-    """The importance-weighted objective: a log mean over draws in place of the mean."""
-    mean, var = shared_forward(layers, X, eps)
-    each = -0.5 * np.log(2.0 * np.pi * noise) - ((Y - mean) ** 2 + var) / (2.0 * noise)
-    total = np.sum(np.log(np.mean(np.exp(each.sum(axis=2)), axis=0)))
-    return scale * total - sum(layer.kl(np.zeros((1, layer.sets[0].shape[1]))) for layer in layers)
-
-
 def layer_signals(layers, X, eps, widths):
     """
     Of each hidden layer signal, noise and the share of the mean function, by output function.

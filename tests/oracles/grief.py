@@ -97,17 +97,15 @@ class Eigensystem(NamedTuple):
     values: np.ndarray
     """[r], descending."""
     vectors: np.ndarray
-    """[m_i, r]: ``D^1/2 Q``, which is Q without weights."""
+    """[m_i, r]"""
 
 
-def eigensystem(K, omega=None):
-    """Of ``D^1/2 K D^1/2`` with ``D = m diag(omega)``; only eigenvalues above the noise (1.4)."""
-    m = len(K)
-    root = np.ones(m) if omega is None else np.sqrt(m * np.asarray(omega))
-    values, vectors = np.linalg.eigh(root[:, None] * K * root)
+def eigensystem(K):
+    """Only eigenvalues above the noise (1.4)."""
+    values, vectors = np.linalg.eigh(K)
     values, vectors = values[::-1], vectors[:, ::-1]
-    keep = values > m * EPS * values[0]
-    return Eigensystem(values[keep], root[:, None] * vectors[:, keep])
+    keep = values > len(K) * EPS * values[0]
+    return Eigensystem(values[keep], vectors[:, keep])
 
 
 def top_p_brute_force(log_values, p, decimals=9):
@@ -143,11 +141,8 @@ class Basis(NamedTuple):
         return product_kernel(self.factors, self.variance, X, Z)
 
 
-def build_basis(factors, variance, grid, p, omegas=None):
-    omegas = [None] * len(grid) if omegas is None else omegas
-    systems = [
-        eigensystem(k(u, u), omega) for k, u, omega in zip(factors, grid, omegas, strict=True)
-    ]
+def build_basis(factors, variance, grid, p):
+    systems = [eigensystem(k(u, u)) for k, u in zip(factors, grid, strict=True)]
     idx, log_lam = top_p_brute_force([np.log(system.values) for system in systems], p)
     return Basis(factors, variance, grid, systems, idx, log_lam)
 
@@ -158,12 +153,11 @@ def explained_variance(basis):
     return np.exp(basis.log_lam).sum() / trace
 
 
-def dense_nystrom_features(factors, variance, grid, p, X, omegas=None):
-    """``k(X, U) D^1/2 Q / sqrt(lam)`` from the m x m matrix of all nodes; no product is used."""
+def dense_nystrom_features(factors, variance, grid, p, X):
+    """``k(X, U) Q / sqrt(lam)`` from the m x m matrix of all nodes; no product is used."""
     U = cartesian(grid)
     K = product_kernel(factors, variance, U, U)
-    omega = None if omegas is None else np.prod(cartesian(omegas), axis=1)
-    system = eigensystem(K, omega)
+    system = eigensystem(K)
     values, vectors = system.values[:p], system.vectors[:, :p]
     return product_kernel(factors, variance, X, U) @ vectors / np.sqrt(values)
 

@@ -328,7 +328,6 @@ FORGERIES = {
             "SoftKI",
             basis=(None, " must be a SoftInterp"),
             objective=("x", " must be one of"),
-            num_probes=(0, " must be"),
         ),
         (attribute("SoftKI", "num_latent_gps", 3), "num_latent_gps=3"),
     ],

@@ -141,7 +141,6 @@ WITH_RESIDUAL = {
     "original": lambda: grief(reweighted="original"),
     "rotated": lambda: grief(reweighted="rotated"),
     "factors": lambda: grief(factors()),
-    "weighted grid": lambda: grief(grid_weights=[np.arange(1.0, 6.0) / 15.0] * 2),
     "dictionary": dictionary,
 }
 

@@ -17,9 +17,6 @@ from gpflow_sparse.posteriors.base import (
 )
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
-SHARED_DRAWS = "shared_draws"
-"""The draws of importance weighting: as "shared_inducing", and the inducing variables are drawn
-once for all draws of an input, in layers of rows too."""
 # Entries of the largest tensor of a chunk.
 _CHUNK_ENTRIES = 4_000_000
 
@@ -77,7 +74,7 @@ class LayerPosterior(tf.Module):
 
     def noise_size(self, sampling: str) -> int:
         """Number of standard normal variables in one draw for one input."""
-        if sampling in ("marginal", "joint") or (sampling != SHARED_DRAWS and self.num_rows == 1):
+        if sampling in ("marginal", "joint") or self.num_rows == 1:
             return self.output_dim
         return self.output_dim + self.num_outputs * sum(self._block_posterior.block_sizes)
 
@@ -156,11 +153,7 @@ class LayerPosterior(tf.Module):
         split = tf.reshape(
             noise[..., : self.output_dim], [-1, noise.shape[1], self.num_rows, self.num_outputs]
         )
-        if sampling == SHARED_DRAWS:
-            own, inducing = noise[..., : self.output_dim], noise[:, :1, self.output_dim :]
-            inducing = tf.repeat(inducing, noise.shape[1], axis=1)  # as in the first draw
-            noise = tf.concat([own, inducing], axis=-1)
-        elif self.num_rows == 1 or sampling == "marginal":
+        if self.num_rows == 1 or sampling == "marginal":
             mean, var = self._moments(cache, rows)
             return tf.reshape(mean + root(var) * split, shape)
         if sampling == "joint":

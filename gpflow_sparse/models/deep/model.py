@@ -12,10 +12,9 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.deep.layer_posterior import SAMPLING, SHARED_DRAWS
+from gpflow_sparse.models.deep.layer_posterior import SAMPLING
 from gpflow_sparse.models.deep.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.deep.posterior import DeepPosterior
 from gpflow_sparse.validation import checks, component_checks
@@ -40,21 +39,8 @@ class DeepGP(VariationalModel):
     independent noise to each patch. "shared_inducing" keeps the correlation under q, at lower cost;
     "joint" keeps all correlation, with a factorization of all patches of every image.
 
-    With ``importance_weighted`` the S draws of a row count by their likelihood,
-
-        elbo = (num_data / batch) sum_n E[log mean_s exp E[log p(y_n | f_ns)]] - sum_l KL_l,
-
-    which is the objective above for S = 1 and rises with S, as in Salimbeni, Dutordoir, Hensman and
-    Deisenroth, "Deep Gaussian processes with importance-weighted variational inference" (2019,
-    arXiv:1905.05435), who weight latent variables of the rows. Here the S draws share the inducing
-    variables of the hidden layers, since q of these is not weighted, and differ in what f leaves
-    open given them. That is a bound for a model whose hidden layers are independent from row to row
-    given the inducing variables, which hidden layers of this model are only nearly.
-
     Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
     """
-
-    importance_weighted = False  # models of older files have no such attribute
 
     def __init__(
         self,
@@ -67,7 +53,6 @@ class DeepGP(VariationalModel):
         num_prediction_samples: int = 10,
         seed: int | None = None,
         bound: str = "standard",
-        importance_weighted: bool = False,
     ) -> None:
         """
         :param layers: first to last; the last may have a convolutional kernel, but
@@ -80,8 +65,6 @@ class DeepGP(VariationalModel):
         :param seed: None for new draws in every step; with a number the draws are fixed, the same
             for every row, so that the elbo is deterministic, as L-BFGS needs it.
         :param bound: "standard", or "log" for the last layer: see :class:`VariationalModel`.
-        :param importance_weighted: weight the draws of a row by their likelihood, see above; for
-            ``bound="standard"``, and layers with points, patches or a basis.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
         self.layers = _require_layers(layers)
@@ -89,7 +72,6 @@ class DeepGP(VariationalModel):
         self.sampling = sampling
         self.num_prediction_samples = num_prediction_samples
         self.seed = seed
-        self.importance_weighted = importance_weighted
         last = self.layers[-1]
         super().__init__(
             last.kernel,
@@ -156,8 +138,6 @@ class DeepGP(VariationalModel):
         samples = int(np.shape(eps[0])[0]) if eps else self._samples
         repeated = tf.repeat(X, samples, axis=0), tf.repeat(Y, samples, axis=0)
         weight = self._weight(X, terms.kl.dtype)
-        if self.importance_weighted:
-            return weight * self._log_mean(repeated, terms, samples) - terms.kl
         return weight / samples * self._sum_over_rows(repeated, terms) - terms.kl
 
     @public_method()
@@ -168,9 +148,7 @@ class DeepGP(VariationalModel):
         :param X: ``[N, D]``.
         :param eps: standard normal draws, one ``[S, N, .]`` for each hidden layer: with as many
             columns as its output; for "shared_inducing" in layers of patches with
-            ``model.posterior().noise_sizes`` columns, and with ``importance_weighted``, after the
-            columns of the output, G columns for each inducing variable, of which the first draw
-            counts. None for new draws, or the draws of ``seed``.
+            ``model.posterior().noise_sizes`` columns. None for new draws, or the draws of ``seed``.
         :return: mean and variance ``[S, N, P]``.
         :raises ValueError: for inputs or noise of another shape.
         """
@@ -212,29 +190,6 @@ class DeepGP(VariationalModel):
     def _samples(self) -> int:
         return self.num_samples if len(self.layers) > 1 else 1
 
-    def _require_weighting(self, layers: Sequence[GPLayer]) -> None:
-        checks.require_flag(self.importance_weighted, "importance_weighted")
-        if not self.importance_weighted:
-            return
-        if self.bound != "standard":
-            raise ValueError(
-                f"bound must be 'standard' with importance_weighted, got {self.bound!r}."
-            )
-        if any(
-            isinstance(layer.inducing_variable, NeighborInducingPoints) for layer in layers[:-1]
-        ):
-            raise ValueError(
-                "importance_weighted must be False for hidden layers with NeighborInducingPoints, "
-                "of which the draws of a row share none."
-            )
-
-    def _log_mean(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms, samples: int) -> tf.Tensor:
-        """``sum_n log mean_s exp E[log p(y_n | f_ns)]``, for rows ``[N S, .]``."""
-        X, Y = data
-        each = self.likelihood.variational_expectations(X, terms.mean, terms.variance, Y)  # [N S]
-        by_row = tf.reduce_logsumexp(tf.reshape(each, [-1, samples]), axis=1)  # [N]
-        return tf.reduce_sum(by_row - tf.math.log(tf.constant(samples, by_row.dtype)))
-
     def _posterior(
         self, sampling: str, precompute_cache: PrecomputeCacheType | str | None
     ) -> DeepPosterior:
@@ -251,9 +206,7 @@ class DeepGP(VariationalModel):
         )
 
     def _terms(self, X: tf.Tensor, eps: Sequence[Any] | None) -> Terms:
-        posterior = self._posterior(
-            SHARED_DRAWS if self.importance_weighted else self.sampling, None
-        )
+        posterior = self._posterior(self.sampling, None)
         if eps is not None:
             noise = _as_noise(eps, X, posterior.noise_sizes)
         elif self.seed is None:
@@ -267,7 +220,6 @@ class DeepGP(VariationalModel):
         checks.require_count(self.num_samples, "num_samples")
         checks.require_count(self.num_prediction_samples, "num_prediction_samples")
         checks.require_choice(self.sampling, "sampling", SAMPLING)
-        self._require_weighting(layers)
         if self.seed is not None:
             checks.require_seed(self.seed)
         for layer in layers:

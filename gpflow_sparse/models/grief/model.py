@@ -81,7 +81,6 @@ class GRIEF(WeightSpaceModel):
         mean_function: MeanFunction | None = None,
         noise_variance: Any = 1.0,
         grid: Sequence[Any] | None = None,
-        grid_weights: Any = None,
         bound: str = "standard",
     ) -> None:
         """
@@ -95,8 +94,7 @@ class GRIEF(WeightSpaceModel):
         :param objective: "bound", "likelihood" or "corrected", the last without ``reweighted``.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param grid: nodes of each column instead, and
-        :param grid_weights: their weights; see :class:`GridEigenfunctions`.
+        :param grid: nodes of each column instead; see :class:`GridEigenfunctions`.
         :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log",
             which is tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
@@ -110,7 +108,6 @@ class GRIEF(WeightSpaceModel):
             num_eigenfunctions,
             points_per_dimension,
             grid=grid,
-            grid_weights=grid_weights,
         )
         self.objective, self.bound = objective, bound
         super().__init__(

@@ -32,6 +32,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Iterations of L-BFGS between two searches of neighbors, and the number of such rounds.
 _ITERATIONS, _NUM_ROUNDS = 15, 3
+_CONCENTRATION = 0.01  # where eps starts: the smaller, the more certain is one label
 
 
 class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
@@ -61,7 +62,6 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         num_classes: int,
         *,
         num_neighbors: int = 64,
-        concentration: float = 0.01,
         mean_function: MeanFunction | None = None,
         num_objective_rows: int = 500,
         row_weights: Any = None,
@@ -71,7 +71,6 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         :param kernel: one output, shared by all latent functions.
         :param num_classes: C.
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
-        :param concentration: start of eps, positive: the smaller, the more certain is one label.
         :param mean_function: C columns; None for constants that start at the means of the
             observations.
         :param num_objective_rows: rows of which the objective is computed.
@@ -83,19 +82,17 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         X, Y = checks.require_data(
             data, likelihood=likelihood, num_latent_gps=num_classes, dtype=dtype
         )
-        start = checks.require_positive(concentration, "concentration", dtype=dtype)
+        start = tf.constant(_CONCENTRATION, dtype)
         self.row_weights = checks.require_row_weights(row_weights, X)
         labels = tf.cast(Y[:, 0], tf.int32)
         if mean_function is None:
-            observed, _ = dirichlet_observations(labels, num_classes, tf.reshape(start, []))
+            observed, _ = dirichlet_observations(labels, num_classes, start)
             average = np.average(observed, axis=0, weights=self.row_weights)
             mean_function = gpflow.functions.Constant(average)
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_classes
         )
-        self.concentration = gpflow.Parameter(
-            tf.reshape(start, []), transform=gpflow.utilities.positive()
-        )
+        self.concentration = gpflow.Parameter(start, transform=gpflow.utilities.positive())
         self.data = X, Y
         found = group_rows(X.numpy())
         self.of_row = tf.constant(found.of_row, tf.int32)

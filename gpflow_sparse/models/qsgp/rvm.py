@@ -42,7 +42,6 @@ class RVM(QSGP):
         num_data: int,
         basis_batch_size: int,
         constant: bool = True,
-        initial_precision: float = 1.0,
         **options: Any,
     ) -> None:
         """
@@ -51,7 +50,6 @@ class RVM(QSGP):
             kernels are.
         :param likelihood: see :class:`QSGP`; Gaussian by default.
         :param constant: whether to add a constant function.
-        :param initial_precision: starting value of the precision of all weights.
         :param options: further arguments of :class:`QSGP`.
         :raises ValueError: as :class:`QSGP` and :class:`~gpflow_sparse.bases.KernelDictionary`.
         """
@@ -60,7 +58,6 @@ class RVM(QSGP):
             centers,
             precision="diagonal",
             constant=constant,
-            initial_precision=initial_precision,
         )
         # not trained by gradients but computed from q, see _after_step
         basis.log_precision = tf.Variable(basis.log_precision, trainable=False)

@@ -31,6 +31,7 @@ from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 _OBJECTIVES = ("exact", "pseudo")
+_NUM_PROBES = 10  # of "pseudo"
 
 
 class SoftKI(VariationalModel):
@@ -74,7 +75,6 @@ class SoftKI(VariationalModel):
         temperature: Any = 1.0,
         tied: bool = False,
         objective: str = "exact",
-        num_probes: int = 10,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
         num_data: int | None = None,
@@ -90,7 +90,6 @@ class SoftKI(VariationalModel):
         :param tied: whether it is in units of lengthscales; see
             :class:`~gpflow_sparse.bases.SoftInterpolation`.
         :param objective: "exact" or "pseudo".
-        :param num_probes: number of probes of "pseudo", random signs drawn anew at every call.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: P, number of outputs, which share all parameters.
         :param num_data: N, the number of training rows; None means that every batch is all of them.
@@ -103,7 +102,6 @@ class SoftKI(VariationalModel):
         _require_fraction(held_out)
         self.basis = SoftInterpolation(kernel, Z, temperature=temperature, tied=tied)
         self.objective, self.held_out = objective, held_out
-        self.num_probes = checks.require_count(num_probes, "num_probes")
         super().__init__(
             Basis(self.basis),
             Gaussian(require_noise(noise_variance)),
@@ -231,10 +229,10 @@ class SoftKI(VariationalModel):
         self.basis.jitter = value
 
     def _draw_probes(self, X: tf.Tensor) -> tf.Tensor | None:
-        """Random signs ``[n, num_probes]``; None for "exact"."""
+        """Random signs ``[n, 10]``, new at every call; None for "exact"."""
         if self.objective == "exact":
             return None
-        return random_draws.rademacher([tf.shape(X)[0], self.num_probes], X.dtype)
+        return random_draws.rademacher([tf.shape(X)[0], _NUM_PROBES], X.dtype)
 
     def _refit_noise(self, sums: collapsed.RowSums, X: Any, Y: Any) -> None:
         """
@@ -284,7 +282,6 @@ class SoftKI(VariationalModel):
                 "kernel must be the one of this model's basis; make a new SoftKI for another."
             )
         checks.require_choice(self.objective, "objective", _OBJECTIVES)
-        checks.require_count(self.num_probes, "num_probes")
         _require_fraction(self.held_out)
         _require_kept_back(self._kept_back)
 
