@@ -52,6 +52,7 @@ from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import weights_of_copies
 from gpflow_sparse.runs.rows import require_range
 from gpflow_sparse.validation.atomic import atomic
+from gpflow_sparse.validation.checks import require_count
 
 _CHUNK = 4096  # rows of one call of a model
 
@@ -386,6 +387,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         rows = self._standardized(X)
         require_joint(rows)
+        require_count(n_samples, "n_samples")
         Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]

@@ -18,6 +18,7 @@ from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name, input_dim
+from gpflow_sparse.persistence.saving import described
 from gpflow_sparse.posteriors.base import SparsePosterior
 
 # Operations that call back into the Python process that made the graph.
@@ -47,21 +48,27 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
         An export is replaced as a whole by two renames; a process that is killed between them
         leaves the old one under the name ".exporting-NAME-previous", from where the next export to
         ``directory`` restores it.
-    :raises ValueError: if ``model`` is no GPflow model or predicts by Python outside of its graph,
-        or the folder holds other files.
+    :raises ValueError: if ``model`` is not a GPflow model or predicts by Python outside of its
+        graph, if the folder holds other files, or cannot be written.
     """
     if not isinstance(model, GPModel):
-        raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+        raise ValueError(f"model must be a GPflow model, got {described(model)}.")
     target = Path(os.path.realpath(files.as_path(directory, "directory")))
     _restore(target)
     _require_replaceable(target)
     module, functions = _exported(model)
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".exporting-{secrets.token_hex(6)}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         tf.saved_model.save(module, str(temporary), signatures=functions)
         files.write_text(temporary / _WRITTEN, "\n".join([_WRITTEN, *_files_in(temporary)]))
         _replace(temporary, target)
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "message", str(error))
+        raise ValueError(
+            f"directory must be one that can be written, got {directory}: "
+            f"{reason.replace(str(temporary), str(target))}; nothing was exported."
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -67,10 +67,16 @@ def save_of_run(kind: str, model: gpflow.models.BayesianModel, path: str | os.Pa
         )
 
 
+def described(model: Any) -> str:
+    """The class of what is not a GPflow model; of a fitted estimator also where its model is."""
+    name = type(model).__name__
+    return f"{name}, whose model is its .model_" if hasattr(model, "model_") else name
+
+
 def _encoded(model: gpflow.models.BayesianModel) -> tuple[str, Encoder]:
     """The tree of a model as JSON text, and its encoder, which has the arrays."""
     if not isinstance(model, gpflow.models.BayesianModel):
-        raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+        raise ValueError(f"model must be a GPflow model, got {described(model)}.")
     jitter = gpflow.default_jitter()
     if not jitter <= files.MAX_JITTER:
         raise ValueError(

@@ -1,5 +1,6 @@
 """Posteriors of GPflow's exact regression in less memory."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -15,8 +16,11 @@ from gpflow_sparse.numerics.threads import threads_for
 def posterior_of(model: GPModel) -> Any:
     """
     ``model.posterior()``; of a GPR in memory for less than three matrices ``[N, N]`` rather than
-    six, where the kernel has a closed form in NumPy.
+    six, where the kernel has a closed form in NumPy. Of a model of GPflow's that has none, such as
+    GPRFITC, an object with the model's ``predict_f``.
     """
+    if not hasattr(model, "posterior"):
+        return SimpleNamespace(predict_f=model.predict_f)
     if type(model) is not GPR or not _has_one_noise(model) or not tf.executing_eagerly():
         return model.posterior()
     rows = _errors(model)

@@ -59,9 +59,14 @@ class EarlyStopping:
         self.best = -np.inf
         self._stale = 0
         self._recent: list[float] = []
+        self._is_checked = False
 
     def __call__(self, state: FitState) -> bool:
         """:return: whether to stop."""
+        if self.validation is not None and not self._is_checked:
+            # wrong rows are refused at the first step, before any time is spent
+            state.model.predict_log_density(tuple(part[:1] for part in self.validation))
+            self._is_checked = True
         self._recent.append(state.elbo)
         if state.step % self.every:
             return False
@@ -120,10 +125,22 @@ class KeepBest:
             self._values = [variable.numpy() for variable in model.trainable_variables]
 
     def restore(self, model: gpflow.models.GPModel) -> None:
-        """Give a model the parameters with the highest score, if any was evaluated."""
-        if self._values:
-            for variable, value in zip(model.trainable_variables, self._values, strict=True):
-                variable.assign(value)
+        """
+        Give a model the parameters with the highest score, if any was evaluated.
+
+        :raises ValueError: for a model with other trainable variables than the evaluated one.
+        """
+        if not self._values:
+            return
+        shapes = [tuple(variable.shape) for variable in model.trainable_variables]
+        kept = [value.shape for value in self._values]
+        if shapes != kept:
+            raise ValueError(
+                f"model must have the trainable variables that were kept, of shapes {kept}, got "
+                f"{type(model).__name__} with shapes {shapes}; restore the model that was trained."
+            )
+        for variable, value in zip(model.trainable_variables, self._values, strict=True):
+            variable.assign(value)
 
 
 class LayerSignals:

@@ -105,7 +105,7 @@ def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path
 
     for owner, name in ((tf.saved_model, "save"), (exporting, "_replace")):
         monkeypatch.setattr(owner, name, fail)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(ValueError, match=r"can be written, got .*: no space left; nothing was"):
             gs.export(first, path)
         monkeypatch.undo()
         predicts_like(second)
@@ -115,6 +115,8 @@ def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path
         gs.export(first, tmp_path)
     with pytest.raises(ValueError, match=r"directory must name a folder, but .* is a file"):
         gs.export(first, tmp_path / "notes.json")
+    with pytest.raises(ValueError, match=r"can be written, got .*notes.json/new: Not a directory"):
+        gs.export(first, tmp_path / "notes.json" / "new")
     with pytest.raises(ValueError, match="directory must be a str or a Path, got int"):
         gs.export(first, 5)
     with pytest.raises(ValueError, match="model must be a GPflow model, got OrthogonalInducing"):

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import gpflow
 import numpy as np
@@ -114,6 +115,7 @@ likelihood = lambda model: model.likelihood  # noqa: E731
         ),
         (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
         (gpflow.kernels.Matern52, "model must be a GPflow model, got Matern52"),
+        (lambda: SimpleNamespace(model_=whole()), r"got SimpleNamespace, whose model is its .mod"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(build, message, tmp_path):

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import gpflow
 import numpy as np
+import pytest
 from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
 
+import gpflow_sparse as gs
 from gpflow_sparse.training import EarlyStopping, FitState, KeepBest, fit
 
 
@@ -41,7 +43,7 @@ def test_small_rises_do_not_count():
 
 
 def test_scores_come_from_held_out_rows_if_there_are_any():
-    asked, scores = [], iter([[1.0, 3.0], [2.0, 3.0], [2.0, 2.0], [1.0, 1.0]])
+    asked, scores = [], iter([[0.0], [1.0, 3.0], [2.0, 3.0], [2.0, 2.0], [1.0, 1.0]])
     held_out = np.zeros((2, 1)), np.zeros((2, 1))
 
     def predict_log_density(data):
@@ -52,8 +54,18 @@ def test_scores_come_from_held_out_rows_if_there_are_any():
     stopper = EarlyStopping(validation=held_out, every=3, patience=2)
     assert stops(stopper, range(100), model) == 12
     assert stopper.best == 2.5
-    assert len(asked) == 4
-    assert all(data is held_out for data in asked)
+    assert len(asked) == 5
+    assert [len(part) for part in asked[0]] == [1, 1]  # at the first step: rows that are refused
+    assert all(data is held_out for data in asked[1:])
+
+
+def test_wrong_validation_rows_are_refused_at_the_first_step():
+    stopper = EarlyStopping(validation=(np.zeros((4, 3)), np.zeros((4, 1))), every=1000)
+    points = gs.inducing_variables.OrthogonalInducingVariables(np.eye(2), np.eye(2)[:1])
+    kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian()
+    trained = gs.models.SOLVEGP(kernel, likelihood, points)
+    with pytest.raises(ValueError, match="must have 2 column"):
+        stopper(FitState(1, 0.0, trained))
 
 
 def model():
@@ -89,3 +101,5 @@ def test_the_best_parameters_are_kept():
     best.restore(kernel)
     assert best.best == 5.0
     np.testing.assert_allclose(kernel.variance, 4.0, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"trainable variables that were kept.* got Linear"):
+        best.restore(gpflow.kernels.Linear([1.0, 2.0]))
