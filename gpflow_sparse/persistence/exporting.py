@@ -64,7 +64,7 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
         files.write_text(temporary / _WRITTEN, "\n".join([_WRITTEN, *_files_in(temporary)]))
         _replace(temporary, target)
     except (OSError, tf.errors.OpError) as error:
-        reason: str = getattr(error, "strerror", None) or getattr(error, "message", str(error))
+        reason = str(getattr(error, "strerror", None) or getattr(error, "message", error))
         raise ValueError(
             f"directory must be one that can be written, got {directory}: "
             f"{reason.replace(str(temporary), str(target))}; nothing was exported."
