@@ -125,10 +125,10 @@ def test_other_files_stay_and_the_same_run_again_replaces_its_own(run, here):
 def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monkeypatch):
     real = runs.evaluate
 
-    def evaluate(*arguments):
+    def evaluate(*arguments, **keywords):
         (here / "new" / "checkpoints" / "solvegp" / "notes.txt").write_text("mine")
         (here / "new" / "checkpoints" / "checkpoint-000000001.safetensors").write_text("mine")
-        return real(*arguments)
+        return real(*arguments, **keywords)
 
     monkeypatch.setattr(runs, "evaluate", evaluate)
     assert run(*FIT, *ALONE, "--output", "new")[0] == 0
@@ -143,11 +143,11 @@ def test_a_second_run_into_the_folder_of_one_that_is_running_is_refused(run, her
     write_csv(here / "other.csv", numbers(np.random.default_rng(1)))
     real, refused = runs.evaluate, []
 
-    def evaluate(*arguments):
+    def evaluate(*arguments, **keywords):
         monkeypatch.setattr(runs, "evaluate", real)
         options = ["--method", "exact", "--output", "new", "--no-plot"]
         refused.append(run("fit", "--data", "other.csv", "--target", "price", *options))
-        return real(*arguments)
+        return real(*arguments, **keywords)
 
     monkeypatch.setattr(runs, "evaluate", evaluate)
     options = ["--method", "exact", "--num-subset", "40", "--output", "new", *ALONE]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse import _names
 
 API = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
 MODULES = [name for name in gs.__all__ if name.islower() and inspect.ismodule(getattr(gs, name))]
@@ -149,31 +148,3 @@ def test_a_hint_needs_no_tensorflow():
         "gpflow.models.SVGP?",
         "gpflow_sparse.models.SOLVEGP?",
     ]
-
-
-def test_modules_that_moved_are_found_under_their_old_names():
-    for old, new in _names._NEW_PLACES.items():
-        sys.modules.pop(old, None)
-        with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
-            found = importlib.import_module(old)
-        there = importlib.import_module(new)
-        public = [name for name in dir(there) if not name.startswith("_")]
-        assert public
-        assert all(getattr(found, name) is getattr(there, name) for name in public)
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("gpflow_sparse.nowhere")
-
-
-@pytest.mark.parametrize(
-    ("module", "old", "new"),
-    [
-        ("models.guarded", "GuardedModel", "SparseGPModel"),
-        ("models.minibatch", "MinibatchModel", "VariationalModel"),
-        ("models.orthogonal", "OrthogonalModel", "OrthogonalModel"),
-    ],
-)
-def test_base_classes_are_found_under_their_old_names(module, old, new):
-    sys.modules.pop(f"gpflow_sparse.{module}", None)
-    with pytest.warns(DeprecationWarning, match=rf"{module} is now"):
-        moved = importlib.import_module(f"gpflow_sparse.{module}")
-    assert getattr(moved, old).__name__ == new

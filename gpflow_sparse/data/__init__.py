@@ -38,11 +38,8 @@ _LAZY = {
 }
 
 
-_FORMER = {"Moments": "RunningMoments", "open": "open_shards"}
-
-
 def __getattr__(name: str) -> Any:
-    return attribute(__name__, _LAZY, name, _FORMER)
+    return attribute(__name__, _LAZY, name)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,8 @@ from gpflow_sparse.data.moments import RunningMoments
 from gpflow_sparse.data.shard_files import SUFFIXES, ShardFile, not_numeric, open_file
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.data.tables import column_named
+from gpflow_sparse.numerics.streaming import keeping
+from gpflow_sparse.numerics.tracing import numpy_function
 from gpflow_sparse.validation import checks
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -284,11 +286,11 @@ class Shards:
             return _split(np.concatenate(parts))
 
         def batch(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            X, Y = tf.numpy_function(read, [start], [tf.float64, tf.float64])
+            X, Y = numpy_function(read, [start], [tf.float64, tf.float64])
             return tf.ensure_shape(X, [None, self.num_columns]), tf.ensure_shape(Y, [None, 1])
 
         starts = tf.data.Dataset.range(0, self.num_rows, size)
-        return starts.map(batch, num_parallel_calls=1).prefetch(1)
+        return keeping(read, starts.map(batch, num_parallel_calls=1).prefetch(1))
 
     def shuffled(self, batch_size: int, seed: int = 0) -> Callable[[int], Pair]:
         """

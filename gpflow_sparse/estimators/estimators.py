@@ -31,6 +31,7 @@ from gpflow_sparse.estimators.arguments import (
 from gpflow_sparse.estimators.weights import row_weights
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
@@ -83,6 +84,7 @@ class SparseGPEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    @frees_graphs
     def _fit(
         self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
     ) -> Any:
@@ -299,7 +301,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """The rows that are not copies of others, and their weights."""
         kept, summed, note = distinct_rows_of(X, Y, weights)
         if note:
-            warnings.warn(note, stacklevel=5)
+            warnings.warn(note, stacklevel=6)
         if weights is None:
             conformal = bool((self.method_options or {}).get("conformal"))
             summed = weights_of_copies(summed, self.method, conformal)

@@ -35,6 +35,6 @@ def row_weights(sample_weight: Any, num_rows: int) -> tuple[np.ndarray | None, n
         )
     weights = weights[used]
     if advice := advice_on_mean(weights):
-        warnings.warn(f"sample_weight has {advice}", stacklevel=3)
+        warnings.warn(f"sample_weight has {advice}", stacklevel=4)
     weights = mean_at_most_one(weights)
     return (None if np.all(weights == 1.0) else weights), used

@@ -15,6 +15,7 @@ from gpflow_sparse.covariances.stationary import covariance, local_covariances, 
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, rounded
+from gpflow_sparse.numerics.tracing import numpy_function
 from gpflow_sparse.validation import checks
 
 # Number of points up to which distances to all, in the graph, are as fast as a tree outside of it.
@@ -226,7 +227,7 @@ class NeighborInducingPoints(InducingVariables):
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
             return search.find(X, Z, metric, count, columns, keep=keep)
 
-        found = tf.numpy_function(outside, [X, Z, metric], tf.int32, stateful=False)
+        found = numpy_function(outside, [X, Z, metric], tf.int32, stateful=False)
         return tf.ensure_shape(found, [X.shape[0], count])
 
     @property
@@ -259,7 +260,7 @@ class NeighborInducingPoints(InducingVariables):
             return np.int32(0)
 
         arguments = [_scaled(X, kernel, metric), Z, metric]
-        return tf.numpy_function(outside, arguments, tf.int32)
+        return numpy_function(outside, arguments, tf.int32)
 
 
 @gpflow.kullback_leiblers.prior_kl.register(NeighborInducingPoints, Kernel, object, object)

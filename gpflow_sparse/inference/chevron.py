@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from gpflow_sparse._names import deprecate_aliases
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 
@@ -283,9 +282,3 @@ def _over_chunks(
         lambda start, *_: start < whole, body, (tf.constant(0), *sums), parallel_iterations=1
     )
     return added(whole, size - whole, last[1:])
-
-
-deprecate_aliases(
-    __name__,
-    {"lower_factor_of_inverse": ("numerics.linalg.inverse_factor", linalg.inverse_factor)},
-)

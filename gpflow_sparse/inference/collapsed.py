@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from gpflow_sparse._names import deprecate_aliases
 from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.numerics import linalg
 
@@ -238,8 +237,3 @@ def _half_log_det(L: tf.Tensor) -> tf.Tensor:
 def _diagonal_blocks(matrix: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [matrix[e - size : e, e - size : e] for size, e in zip(sizes, ends, strict=True)]
-
-
-deprecate_aliases(
-    __name__, {"structured_bound": ("collapsed_bound(sums, noise, sizes)", collapsed_bound)}
-)

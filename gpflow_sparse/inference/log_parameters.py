@@ -145,7 +145,7 @@ class LogParameters:
 
     def _split(self, vector: Array | tf.Tensor) -> list[Array | tf.Tensor]:
         """The entries of each parameter in its shape."""
-        starts = [0, *self._ends[:-1]]
+        starts = [0, *self._ends][:-1]
         reshape = tf.reshape if tf.is_tensor(vector) else np.reshape
         return [
             reshape(vector[start:end], shape)

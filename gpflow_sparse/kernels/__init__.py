@@ -22,4 +22,4 @@ __all__ = [
     "table_kernel",
 ]
 
-restrict_dir(__name__, __all__, {"Filled": "WithMissingVariance"})
+restrict_dir(__name__, __all__)

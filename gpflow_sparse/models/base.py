@@ -2,10 +2,9 @@
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import gpflow
 import tensorflow as tf
@@ -44,9 +43,6 @@ class SparseGPModel(GPModel):
     """Factors of predictive variances, see :func:`gpflow_sparse.calibrate`; saved with the model.
     Predictions and draws have them, objectives do not."""
 
-    former_arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Present names of arguments of the constructor, by former names."""
-
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor of a subclass say which arguments it has."""
         super().__init_subclass__(**options)
@@ -54,7 +50,7 @@ class SparseGPModel(GPModel):
             return
         own = inspect.signature(cls.__init__).parameters
         instead = {theirs: ours for ours, theirs in _INSTEAD.items() if ours in own}
-        explain = explain_arguments(instead=instead, former=cls.former_arguments)
+        explain = explain_arguments(instead=instead)
         cls.__init__ = explain(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(

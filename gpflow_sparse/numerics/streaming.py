@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.numerics.tracing import compiled
+from gpflow_sparse.numerics.tracing import compiled, numpy_function
 
 Tensors = Sequence[tf.Tensor]
 OfRows = Callable[[Tensors, Tensors], tf.Tensor]
@@ -159,12 +159,17 @@ def _sum_over_batches(
     traced = compiled(lambda *blocks: list(function(blocks)))
     concrete = traced.get_concrete_function(*batches.element_spec)
     zeros = [tf.zeros(spec.shape, spec.dtype) for spec in concrete.structured_outputs]
-    return list(
-        batches.reduce(
-            tuple(zeros),
-            lambda sums, blocks: tuple(a + b for a, b in zip(sums, traced(*blocks), strict=True)),
-        )
-    )
+
+    def add(sums: Tensors, blocks: Tensors) -> tuple[tf.Tensor, ...]:
+        return tuple(a + b for a, b in zip(sums, traced(*blocks), strict=True))
+
+    if not tf.executing_eagerly():
+        return list(batches.reduce(tuple(zeros), lambda sums, blocks: add(sums, blocks)))
+    # eagerly, TensorFlow's `reduce` adds its function to a graph that lasts as long as the process
+    sums: Tensors = zeros
+    for blocks in batches:
+        sums = add(sums, blocks)
+    return list(sums)
 
 
 def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dataset:
@@ -184,13 +189,19 @@ def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dat
         ]
 
     def block(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        parts = tf.numpy_function(read, [start], types)
+        parts = numpy_function(read, [start], types)
         for part, array in zip(parts, arrays, strict=True):
             part.set_shape([None, *array.shape[1:]])
         return tuple(parts)
 
     starts = tf.data.Dataset.range(0, num_rows, block_rows)
-    return starts.map(block, num_parallel_calls=1).prefetch(1)
+    return keeping(read, starts.map(block, num_parallel_calls=1).prefetch(1))
+
+
+def keeping(function: Callable[..., Any], batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The data set, which keeps the Python function that its graph calls, in other graphs too."""
+    tf.data.experimental.to_variant(batches).function = function  # what a graph captures of it
+    return batches
 
 
 def _rows(part: tf.Tensor, start: tf.Tensor, count: int) -> tf.Tensor:

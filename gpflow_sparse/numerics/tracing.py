@@ -1,27 +1,35 @@
 """Compiled functions whose traces are freed together with the last reference to them.
 
-Two tables of the process would keep every graph that is traced, with the arrays in it, until the
+Three tables of the process would keep every graph that is traced, with the arrays in it, until the
 process ends: TensorFlow's registry of gradients, where each call of a function with a gradient of
-its own leaves an entry, and TensorFlow Probability's cache of bijectors, where each constrained
-parameter that is read does.
+its own leaves an entry, TensorFlow Probability's cache of bijectors, where each constrained
+parameter that is read does, and TensorFlow's list of the Python functions that graphs call.
 """
 
 import contextlib
+import functools
+import gc
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 from tensorflow.python.framework import ops  # the registry has no public name
 from tensorflow_probability import bijectors
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 _FuncGraph = tf.__internal__.FuncGraph
+# Gives a number to every trace.
+_TRACES = itertools.count()
 # From the name of a gradient to a dictionary with its function.
 _GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
 _FUNCTION = "type"
 # Attribute of a graph with the gradients that were registered while it was traced, by names.
 _HELD = "_gpflow_sparse_gradients"
+# Attribute of a graph with the Python functions that it calls.
+_CALLED = "_gpflow_sparse_called"
 # Names of the graphs that tapes make of the gradients of a function begin so.
 _BACKWARD = "__backward_"
 
@@ -68,6 +76,44 @@ def with_gradients(
     return closure
 
 
+def frees_graphs(function: Function) -> Function:
+    """
+    Decorator of a function that compiles others: once it has returned, graphs are freed that it
+    traced and that nothing refers to.
+
+    They are cycles of up to 20 MiB, which Python frees only when it searches all objects. In a
+    process with many objects it does so rarely, after some ten to a hundred graphs.
+    """
+
+    @functools.wraps(function)
+    def freeing(*args: Any, **kwargs: Any) -> Any:
+        before = next(_TRACES)
+        returned = function(*args, **kwargs)
+        if next(_TRACES) > before + 1:
+            gc.collect()
+        return returned
+
+    return cast(Function, freeing)
+
+
+def numpy_function(
+    function: Callable[..., Any], inputs: Sequence[Any], types: Any, *, stateful: bool = True
+) -> Any:
+    """
+    ``tf.numpy_function`` whose Python function lasts as long as the graph that calls it, with all
+    that the function refers to; TensorFlow would keep it until the process ends.
+    """
+    if tf.executing_eagerly():
+        return tf.numpy_function(function, inputs, types, stateful=stateful)
+    graph, reference = _outermost(tf.compat.v1.get_default_graph()), weakref.ref(function)
+    setattr(graph, _CALLED, [*getattr(graph, _CALLED, []), function])
+
+    def call(*values: Any) -> Any:
+        return reference()(*values)  # type: ignore[misc]
+
+    return tf.numpy_function(call, inputs, types, stateful=stateful)
+
+
 class _Traced:
     """
     A function that frees its traces from the tables of the process.
@@ -83,6 +129,7 @@ class _Traced:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
+        next(_TRACES)
         with _owned(graph) if graph is _outermost(graph) else contextlib.nullcontext():
             return self._function(*arguments, **named)
 

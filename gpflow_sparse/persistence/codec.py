@@ -252,6 +252,11 @@ class Decoder:
         self._depth -= 1
         return value
 
+    @property
+    def made(self) -> list[Any]:
+        """All objects that were decoded."""
+        return list(self._made.values())
+
     def require_all_used(self) -> None:
         """:raises ValueError: if an array of the file belongs to no object."""
         if unused := sorted(set(self._arrays) - self._used):

@@ -10,7 +10,6 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from gpflow.inducing_variables import InducingPoints
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
@@ -19,7 +18,7 @@ from gpflow_sparse.models import DeepGP
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.inspection import float_name
+from gpflow_sparse.persistence.inspection import float_name, input_dim
 from gpflow_sparse.posteriors.base import SparsePosterior
 
 # Operations that call back into the Python process that made the graph.
@@ -75,7 +74,7 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
     module = tf.Module()
     module.source, predict_f, predict_y = _predictors(model)
     dtype = tf.as_dtype(float_name(model))
-    inputs = tf.TensorSpec([None, _input_dim(model)], dtype, name="X")
+    inputs = tf.TensorSpec([None, input_dim(model)], dtype, name="X")
     functions = {"predict_f": (predict_f, inputs), "predict_y": (predict_y, inputs)}
     outputs = dict.fromkeys(functions, ("mean", "variance"))
     standardizer = getattr(model, "standardizer", None)
@@ -176,17 +175,6 @@ def _in_original_units(
         return summary[0], summary[2]
 
     return predict
-
-
-def _input_dim(model: GPModel) -> int | None:
-    """The number D of input columns, or None where the model does not determine it."""
-    if isinstance(model, SparseGPModel):
-        return model.input_dim
-    data = getattr(model, "data", None)
-    if isinstance(data, tuple):
-        return int(data[0].shape[-1])
-    inducing = getattr(model, "inducing_variable", None)
-    return int(inducing.Z.shape[-1]) if type(inducing) is InducingPoints else None
 
 
 def _require_replaceable(folder: Path) -> None:

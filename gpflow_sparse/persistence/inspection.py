@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.functions import Function
-from gpflow.inducing_variables import InducingVariables
+from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, GPModel
@@ -17,13 +17,10 @@ from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import (
     QSGP,
-    SWSGP,
-    DeepGP,
+    BasisSVGP,
     NearestNeighborClassifier,
     NearestNeighborGP,
-    SiteVGP,
     SoftKI,
-    VariationalModel,
 )
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.nearest_neighbor import LocalVariance
@@ -31,12 +28,24 @@ from gpflow_sparse.models.qsgp import ControlRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
+from gpflow_sparse.validation import component_checks
 
 
 def float_name(model: BayesianModel) -> str:
     """The name of the float type of a model's parameters, to which GPflow must be set."""
     floats = (p.dtype for p in model.parameters if p.dtype.is_floating)
     return str(tf.as_dtype(next(floats, gpflow.default_float())).name)
+
+
+def input_dim(model: GPModel) -> int | None:
+    """The number D of input columns, or None where the model does not determine it."""
+    if isinstance(model, SparseGPModel):
+        return model.input_dim
+    data = getattr(model, "data", None)
+    if isinstance(data, tuple):
+        return int(data[0].shape[-1])
+    inducing = getattr(model, "inducing_variable", None)
+    return int(inducing.Z.shape[-1]) if type(inducing) is InducingPoints else None
 
 
 def _is_count(value: Any) -> bool:
@@ -60,11 +69,6 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (NearestNeighborGP, "local_variance", LocalVariance | None, "a LocalVariance or None"),
     (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
-# Models that compare all their parts with each other.
-_CHECKED = (
-    *(DeepGP, NearestNeighborClassifier, NearestNeighborGP, QSGP, SiteVGP, SoftKI),
-    SWSGP,
-)
 # Attributes that not all of these models have.
 _OPTIONAL = ("inducing_variable", "whiten")
 
@@ -97,15 +101,32 @@ def validate_loaded_model(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, _CHECKED):
+    if isinstance(model, OrthogonalModel | BasisSVGP | gpflow.models.SVGP):
+        _require_variational_shapes(model)
+    if isinstance(model, SparseGPModel):
         model._require_parts(model.input_dim, model.dtype)
         if isinstance(model, NearestNeighborClassifier | NearestNeighborGP):
             model.validate_groups()
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
             model.weights.validate_values(num_points, int(model.num_latent_gps), model.dtype)
-    elif isinstance(model, VariationalModel | gpflow.models.SVGP):
-        _require_variational_shapes(model)
+    elif isinstance(model, GPModel):
+        _require_counts_of_gpflow(model)
+
+
+def _require_counts_of_gpflow(model: GPModel) -> None:
+    """Compare the numbers of columns and latent functions of a model of GPflow's with its parts."""
+    latents, likelihood, data = model.num_latent_gps, model.likelihood, getattr(model, "data", None)
+    if isinstance(data, tuple):
+        found = GPModel.calc_num_latent_gps_from_data(data, model.kernel, likelihood)
+        _require(latents == found, f"model.num_latent_gps must be {found}", latents)
+    outputs = latents
+    if isinstance(model.kernel, gpflow.kernels.LinearCoregionalization):
+        outputs = model.kernel.W.shape[0]
+    component_checks.require_kernel(model.kernel, input_dim(model))
+    component_checks.require_mean_function(model.mean_function, input_dim(model), outputs)
+    count = likelihood.latent_dim
+    _require(count in (None, outputs), f"model.likelihood.latent_dim must be {outputs}", count)
 
 
 def _require_standardizer(standardizer: Standardizer) -> None:

@@ -16,6 +16,7 @@ from gpflow_sparse.persistence.codec import Decoder, Encoder
 from gpflow_sparse.persistence.differences import first_difference
 from gpflow_sparse.persistence.inspection import float_name, validate_loaded_model
 from gpflow_sparse.persistence.names import can_assemble
+from gpflow_sparse.persistence.sizes import require_sizes
 
 
 def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
@@ -163,6 +164,7 @@ def _model_from_tree(
         raise ValueError("its description has no root or no list of objects")
     decoder = Decoder(tree["objects"], arrays, classes)
     model = decoder.decode(tree["root"])
+    require_sizes(part for part in decoder.made if can_assemble(type(part)))
     validate_loaded_model(model)
     decoder.require_all_used()
     return model

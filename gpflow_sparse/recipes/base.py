@@ -30,8 +30,7 @@ def option(default: Any, help: str, **limits: Any) -> Any:
     :param help: one sentence for ``--help``.
     :param limits: ``choices``; ``least``, the smallest allowed value, 0 or 1; ``positive=True``;
         ``between``, the smallest and the largest value; ``off``, the flag of the command line for
-        false; ``former_name`` of the option, and ``former``, values that had another name before,
-        by that name.
+        false.
     """
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 

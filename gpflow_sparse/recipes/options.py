@@ -90,7 +90,6 @@ def kl_weighting() -> Any:
         "counts",
         "Weights of the KL terms of neighborhoods.",
         choices=["counts", "paper", "chain"],
-        former={"usage": "counts"},
     )
 
 
@@ -185,7 +184,6 @@ def num_control_rows() -> Any:
         500,
         "Rows of the control variate, where the mean is kept exactly.",
         least=1,
-        former_name="num_support",
     )
 
 

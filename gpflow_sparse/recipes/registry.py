@@ -60,12 +60,6 @@ COMMON = [field.name for field in dataclasses.fields(Recipe)]
 OF_METHODS = frozenset(name for kind in _LISTED for name in kind.own_options())
 """Options that not all methods have."""
 
-# Values that older versions had, and the values that stand for these in their records.
-_FORMER_VALUES: dict[tuple[str, Any], Any] = {
-    ("covariance", "low_rank"): "dense",
-    **{("variance_reduction", value): "anchored" for value in (None, "eq3", "tracked")},
-}
-
 
 def kind_of(method: str) -> type[Recipe]:
     """
@@ -80,43 +74,16 @@ def kind_of(method: str) -> type[Recipe]:
     return _ALL[method]
 
 
-def _present_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options and values by their present names, where they had others in earlier versions."""
-    fields = [field for kind in _LISTED for field in dataclasses.fields(kind)]
-    names = {f.metadata["former_name"]: f.name for f in fields if "former_name" in f.metadata}
-    values = {f.name: f.metadata["former"] for f in fields if "former" in f.metadata}
-    present = {names.get(name, name): value for name, value in options.items()}
-    return {
-        name: values.get(name, {}).get(value, value) if isinstance(value, str) else value
-        for name, value in present.items()
-    }
-
-
 def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
     """
-    The recipe in the record of a run. Options of other methods, which older versions stored too,
-    are left out, and None stands for a default.
+    The recipe in the record of a run.
 
     :raises ValueError: naming an option with a wrong value.
     """
-    options = _present_options(options)
-    defaults = {field.name: field.default for field in dataclasses.fields(kind_of(method))}
     known = read_options(method, options)
-    if method == AUTO and {"num_inducing", "num_basis", "covariance"} <= options.keys():  # all
-        shape = options.get("image_shape")
-        known |= {} if shape is None else {"image_shape": shape}
-    elif method == AUTO:
+    if method == AUTO:
         known = {name: value for name, value in options.items() if name in (*known, *OF_METHODS)}
-    known = {name: _present_value(method, name, value) for name, value in known.items()}
-    kept = {n: v for n, v in known.items() if v is not None or defaults.get(n, v) is None}
-    return recipe_of(method, **kept) if method == AUTO else kind_of(method)(**kept)
-
-
-def _present_value(method: str, name: str, value: Any) -> Any:
-    """The value that stands for one of an older version."""
-    if (name, value) == ("bound", "block") and method != SolveGPR.name:
-        return "standard"
-    return _FORMER_VALUES.get((name, value), value) if isinstance(value, str | None) else value
+    return recipe_of(method, **known) if method == AUTO else kind_of(method)(**known)
 
 
 def recipe_of(method: str, **chosen: Any) -> Recipe:
@@ -127,7 +94,6 @@ def recipe_of(method: str, **chosen: Any) -> Recipe:
     :raises ValueError: for an unknown method, an option that it does not have, or a value that the
         option does not take.
     """
-    chosen = _present_options(chosen)
     kind = kind_of(method)
     if kind is not Auto:
         require_options(kind.name, chosen)

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -34,33 +34,16 @@ def command_options(
 
 def _names(field: Any) -> tuple[str, ...]:
     """The argument of the command and its flags."""
-    flag, *former = (
-        f"--{name.replace('_', '-')}"
-        for name in (field.name, field.metadata.get("former_name"))
-        if name
-    )
+    flag = f"--{field.name.replace('_', '-')}"
     if isinstance(field.default, bool):
         flag += "/" + field.metadata.get("off", flag.replace("--", "--no-", 1))
-    return field.name, flag, *former
-
-
-class _Choice(click.Choice[str]):
-    """A choice whose values may have had other names before."""
-
-    def __init__(self, choices: Sequence[str], former: Mapping[str, str]) -> None:
-        super().__init__(choices)
-        self._former = former
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """:raises click.BadParameter: for another value."""
-        return super().convert(self._former.get(value, value), param, ctx)
+    return field.name, flag
 
 
 def _settings(config: type, field: Any, kinds: dict[str, click.ParamType]) -> dict[str, Any]:
     """Type, default and help of an option."""
     given, hint = field.metadata, typing.get_type_hints(config)[field.name]
-    former = given.get("former", {})
-    kind: Any = _Choice(given["choices"], former) if "choices" in given else None
+    kind: Any = click.Choice(given["choices"]) if "choices" in given else None
     if hint in (int | None, float | None):
         kind = typing.get_args(hint)[0]
     return {

@@ -30,4 +30,4 @@ __all__ = [
     "rows_of_workers",
 ]
 
-restrict_dir(__name__, __all__, {"fit_in_rounds": "fit_with_basis_refresh"})
+restrict_dir(__name__, __all__)

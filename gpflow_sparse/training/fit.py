@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.numerics.replicas import Replicas
+from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.contract import PartialUpdateModel
@@ -55,6 +56,7 @@ class History:
 
 
 @explain_arguments("fit(model, (X, Y), num_steps=100)", _INSTEAD)
+@frees_graphs
 def fit(
     model: gpflow.models.GPModel,
     data: Any = None,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.numerics.searches import warn_if_unmoved
 from gpflow_sparse.numerics.streaming import totals_by
-from gpflow_sparse.numerics.tracing import with_gradients
+from gpflow_sparse.numerics.tracing import frees_graphs, with_gradients
 from gpflow_sparse.training.fit import History, progress_bar
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.validation import checks, component_checks
@@ -40,6 +40,7 @@ def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
         yield
 
 
+@frees_graphs
 def fit_with_basis_refresh(
     model: Any, *, num_rounds: int = 7, num_iterations: int = 10, progress: bool = True
 ) -> History:

@@ -7,8 +7,7 @@ of a traced function only inputs for prediction are checked, when the graph runs
 """
 
 import contextlib
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -324,15 +323,6 @@ def require_flag(value: Any, name: str) -> None:
     """Refuse values other than True and False, since ``"no"`` counts as true in Python."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
-
-
-def present_choice(value: Any, name: str, former: Mapping[str, str]) -> Any:
-    """The present name of a choice that had another one before, with a warning."""
-    if not isinstance(value, str) or value not in former:
-        return value
-    message = f"{name}={value!r} is now {former[value]!r}"
-    warnings.warn(message, DeprecationWarning, stacklevel=4)
-    return former[value]
 
 
 def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:

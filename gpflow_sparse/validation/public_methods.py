@@ -9,7 +9,6 @@ import contextlib
 import functools
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
@@ -99,16 +98,13 @@ def public_method(
 
 
 def explain_arguments(
-    usage: str | None = None,
-    instead: Mapping[str, str] = MappingProxyType({}),
-    former: Mapping[str, str] = MappingProxyType({}),
+    usage: str | None = None, instead: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Method], Method]:
     """
     Decorator of a public function or constructor that explains unknown and missing arguments.
 
     :param usage: a call to it; None, for a constructor, for the names of its arguments.
     :param instead: present names of arguments, by names that users may expect.
-    :param former: present names of arguments, by former names, which cause a warning.
     :raises ValueError: from the decorated function, for arguments that it does not have, and for
         missing ones.
     """
@@ -121,10 +117,6 @@ def explain_arguments(
 
         @functools.wraps(function)
         def explained(*args: Any, **kwargs: Any) -> Any:
-            for old in former.keys() & kwargs.keys():
-                message = f"{old} is now {former[old]}"
-                warnings.warn(message, DeprecationWarning, stacklevel=2)
-                kwargs[former[old]] = kwargs.pop(old)
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:

@@ -19,7 +19,7 @@ TINY = {
     "num_basis": 40,
     "num_leading": 6,
     "basis_batch_size": 10,
-    "num_support": 8,
+    "num_control_rows": 8,
     "num_dense_columns": 3,
     "num_inducing": 12,
     "num_neighbors": 4,

@@ -54,7 +54,7 @@ def test_no_error_is_left_when_everything_is_drawn(problem, name):
         :, 0
     ]
     literal = name == "literal"
-    options = {"variance_reduction": "none" if literal else name, "num_support": 6}
+    options = {"variance_reduction": "none" if literal else name, "num_control_rows": 6}
     error = functools.partial(
         qsgp_variance.gradient_error,
         data=data,

@@ -134,6 +134,22 @@ def test_hyperparameters_end_at_a_mode_and_sites_start_again_from_the_last():
     assert model.fit_sites(max_passes=20)
 
 
+def test_hyperparameters_that_are_not_trainable_stay_as_they_are():
+    smooth = gpflow.kernels.Matern32(lengthscales=9.0)  # so that noise is needed
+    model = build(gpflow.likelihoods.Gaussian(0.3), labels(), smooth)
+    gpflow.set_trainable(model.kernel, False)
+    found = model.fit_hyperparameters()
+    exact = gpflow.models.GPR(model.data, model.kernel)  # shares the kernel
+    gpflow.optimizers.Scipy().minimize(exact.training_loss, exact.trainable_variables)
+    assert found == pytest.approx(float(exact.log_marginal_likelihood()), abs=1e-3)
+    noise, expected = (m.likelihood.variance.numpy() for m in (model, exact))
+    assert noise == pytest.approx(expected, rel=0.02)
+    model.likelihood.variance.assign(0.2)
+    gpflow.set_trainable(model, False)
+    assert model.fit_hyperparameters() == pytest.approx(float(model.elbo()), abs=1e-8)
+    assert model.likelihood.variance.numpy() == pytest.approx(0.2)
+
+
 def test_functions_drawn_have_the_moments_of_predictions():
     model = build(OneVersusRest(3), classes())
     model.fit_sites()

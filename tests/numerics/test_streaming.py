@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.numerics.streaming import streamed_sum
+from gpflow_sparse.numerics.streaming import read_in_blocks, streamed_sum
+from gpflow_sparse.numerics.tracing import compiled
 
 BLOCK = 4
 
@@ -204,3 +205,26 @@ def test_sums_and_gradients_keep_their_float_types():
     slope = tape.gradient(loss, scale)
     assert slope.dtype == tf.float32
     np.testing.assert_allclose([double, single, slope], [20.0, 10.0, 400.0])
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_arrays_read_in_blocks_are_freed_with_what_reads_them(mode):
+    def total(rows):
+        sums = [lambda blocks, _: [tf.reduce_sum(blocks[0])], rows]
+        return lambda: streamed_sum(*sums, block_rows=4)[0]
+
+    graphs, array = _graphs(), np.arange(10.0)[:, None]
+    freed, run = weakref.ref(array), total(read_in_blocks([array], 3))
+    if mode == "compiled":  # of which the graph alone is left
+        run = compiled(run).get_concrete_function()
+    del array
+    gc.collect()
+    assert float(run()) == 45.0
+    del run
+    assert _graphs() == graphs
+    assert freed() is None
+
+
+def _graphs():
+    gc.collect()
+    return sum(isinstance(item, tf.__internal__.FuncGraph) for item in gc.get_objects())

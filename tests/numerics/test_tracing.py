@@ -13,7 +13,7 @@ from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 import gpflow_sparse
-from gpflow_sparse.numerics.tracing import compiled, with_gradients
+from gpflow_sparse.numerics.tracing import compiled, numpy_function, with_gradients
 
 X = tf.constant([1.0, 2.0], tf.float64)
 
@@ -143,6 +143,25 @@ def test_traces_of_other_threads_keep_their_gradients():
     np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
 
 
+def test_a_python_function_ends_with_the_trace_that_calls_it():
+    table = np.array([5.0, 7.0])
+
+    def found(i, table=table):
+        return table[i]
+
+    def within_a_branch(i, found=found):
+        return tf.cond(i > 0, lambda: numpy_function(found, [i], tf.float64), lambda: X[0])
+
+    function, freed = compiled(within_a_branch), weakref.ref(table)
+    concrete = function.get_concrete_function(tf.constant(1))
+    del function, within_a_branch, found, table
+    gc.collect()
+    assert concrete(tf.constant(1)).numpy() == 7.0
+    del concrete
+    gc.collect()
+    assert freed() is None
+
+
 def test_a_saved_function_has_its_gradient(tmp_path):
     module = tf.Module()
     module.f = compiled(lambda x: cube(x), input_signature=[tf.TensorSpec([2], tf.float64, "x")])
@@ -174,10 +193,13 @@ def test_new_functions_of_the_same_code_are_no_retraces(caplog):
     assert "retracing" not in caplog.text
 
 
-def test_the_package_compiles_in_no_other_way():
+def test_the_package_compiles_and_calls_python_in_no_other_way():
     package = Path(gpflow_sparse.__file__).parent
     files = {path.relative_to(package) for path in package.rglob("*.py")}
-    found = {str(path) for path in files if "tf.function(" in (package / path).read_text()}
+    texts = {path: (package / path).read_text() for path in files}
+    calls = {str(path) for path in files if "tf.numpy_function(" in texts[path]}
+    assert calls == {"numerics/tracing.py"}
+    found = {str(path) for path in files if "tf.function(" in texts[path]}
     # one function of the whole process, and a model of GPflow's that needs AutoGraph
     apart = {"numerics/tracing.py", "numerics/cosines.py", "persistence/exporting.py"}
     assert {path for path in found if not path.startswith("bench")} == apart

@@ -281,6 +281,14 @@ def with_attributes(kind, **rows):
     ]
 
 
+def of_sizes(kind, name, *sizes):
+    """Rows of one integer each that does not fit the arrays."""
+    return [
+        (attribute(kind, name, size), f"{kind} has {name}={size}, which is neg.* fit its arrays")
+        for size in sizes
+    ]
+
+
 WEIGHTS = r"model\.weights\.q_mu must be"
 # By model, changes and words of the message.
 FORGERIES = {
@@ -324,6 +332,31 @@ FORGERIES = {
         ),
         (attribute("SoftKI", "num_latent_gps", 3), "num_latent_gps=3"),
     ],
+    # sizes that would ask for memory in predictions
+    "battery.solvegp_multiclass": [
+        *of_sizes("MultiClass", "num_classes", 10**9, -5, 4),
+        *of_sizes("MultiClass", "latent_dim", 10**9, -5),
+        *of_sizes("MultiClass", "num_gauss_hermite_points", 10**9, -5),
+        *of_sizes("RobustMax", "num_classes", 10**9, -5, 4),
+    ],
+    "battery.basis_gpr_fourier": [
+        *of_sizes("RandomFourier", "num_basis", 10**9, -5),
+        (attribute("BasisGPR", "num_latent_gps", 10**9), "num_latent_gps=1000000000 column"),
+    ],
+    "battery.deep": of_sizes("DeepGP", "num_prediction_samples", 10**9, -5),
+    "basis_gpr.soft": of_sizes("SoftInterpolation", "num_basis", 10**9, -5, 5),
+    "likelihood.our_ordinal": [
+        *of_sizes("Ordinal", "num_bins", 10**9, -5, 4),
+        *of_sizes("TrapezoidQuadrature", "num_nodes", 10**9, -5),
+    ],
+    "kernel.convolutional": [
+        (attribute("Convolutional", "image_shape", {"list": [size, 3]}), f"image_shape={size}")
+        for size in (10**9, -5)
+    ],
+    "model.sgpr": [
+        (attribute("SGPR", "num_latent_gps", 10**9), "num_latent_gps must be 1"),
+        *of_sizes("Zero", "output_dim", 10**9, -5),
+    ],
 }
 
 
@@ -348,7 +381,8 @@ def test_models_that_would_predict_nonsense_are_refused(name, tmp_path):
 )
 def test_groups_of_equal_rows_that_are_not_those_of_the_data_are_refused(tmp_path, wrong):
     X = np.array([[0.0], [1.0], [0.0], [2.0], [2.0]])
-    model = gs.models.NearestNeighborGP((X, np.sin(X)), gpflow.kernels.Matern32())
+    Y = np.arange(5.0)[:, None]  # of equal rows too, or they would be copies
+    model = gs.models.NearestNeighborGP((X, Y), gpflow.kernels.Matern32())
     path = saved_as(tmp_path / "model.gp", model)
     np.testing.assert_array_equal(gs.load(path).groups[1], [0, 1, 0, 2, 2])
 

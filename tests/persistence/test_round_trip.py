@@ -198,7 +198,8 @@ def test_a_model_without_its_local_variance_is_the_model_before(tmp_path):
     gs.save(model, tmp_path / "before")
     ones = tf.ones(len(X), tf.float64)
     options = {"num_nearest": 2, "strength": 1.0, "level": 2.0, "gain": 0.1, "error": 0.01}
-    model.local_variance = LocalVariance(ones, ones, **options)
+    parts = [model.kernel, model.mean_function, model.likelihood]
+    model.local_variance = LocalVariance(ones, ones, parts, **options)
     assert "level=2," in repr(round_trip(model, tmp_path).local_variance)
     model.local_variance = None
     assert round_trip(model, tmp_path).local_variance is None

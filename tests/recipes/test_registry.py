@@ -169,16 +169,6 @@ def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
     assert large - small == 1_000_000 * 9  # the data themselves
 
 
-def test_records_of_older_versions_hold_options_of_all_methods():
-    older = {"num_inducing": 30, "num_basis": 1000, "covariance": None, "bound": "standard"}
-    older |= {"num_neighbors": None, "kernel": "matern32", "learning_rate": 0.02, "seed": 2}
-    assert stored_recipe("swsgp", older).covariance == "diag"
-    assert stored_recipe("solvegp", older).kernel == "matern32"
-    assert stored_recipe("auto", older).options == {}
-    given = {"num_inducing": 30, "num_basis": 20}  # by the user of this version
-    assert stored_recipe("auto", given).options == given
-
-
 @pytest.mark.nightly
 def test_a_function_returns_what_the_recipe_trains(rng):
     X = rng.normal(size=(60, 2))

@@ -101,8 +101,6 @@ def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():
     assert config.shrunk_to(9, 2000).sizes == (9,)
     assert recipe_of("odvgp").shrunk_to(9, 2000).sizes == (9, 1)
     assert recipe_of("softki").shrunk_to(300, 2000).sizes == (75,)
-    near = recipe_of("solvegp", num_neighbors=4)
-    assert near.shrunk_to(40, 2000).sizes == (10, 40)
     hybrid = recipe_of("qsgp", num_basis=100, num_inducing=20).shrunk_to(9, 2000)
     assert (hybrid.num_inducing, hybrid.num_basis) == (9, 99)
 
@@ -129,7 +127,7 @@ def test_few_repeated_rows_do_not_make_all_rows_points(rng):
     [
         ("deep", {"num_inducing": 20}),
         ("deep", {"num_inducing": 20, "num_orthogonal": 0, "num_neighbors": 12}),
-        ("solvegp", {"num_inducing": 20, "num_orthogonal": 20, "num_neighbors": 4}),
+        ("solvegp", {"num_inducing": 20, "num_orthogonal": 20}),
         ("qsgp", {"num_inducing": 20, "num_basis": 100}),
         ("basis_svgp", {"num_inducing": 20, "basis": "soft"}),
     ],

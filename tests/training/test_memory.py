@@ -68,14 +68,35 @@ def left():
     traces._KEPT.clear()
     gc.collect()
     names = [name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")]
-    graphs = sum(isinstance(item, tf.__internal__.FuncGraph) for item in gc.get_objects())
-    return len(names), len(bijectors.Bijector._cache.storage), graphs
+    return len(names), len(bijectors.Bijector._cache.storage), num_graphs()
+
+
+def num_graphs():
+    return sum(isinstance(item, tf.__internal__.FuncGraph) for item in gc.get_objects())
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_fit_leaves_no_graphs(kind):
     before = left()
     fit(kind, N=40, M=8, num_steps=2)
+    assert left() == before
+
+
+def test_a_fit_frees_its_graphs_where_python_collects_nothing():
+    gc.collect()
+    gc.disable()
+    before = num_graphs()
+    fit("sgpr", N=40, M=8, num_steps=2)
+    after = num_graphs()
+    gc.enable()
+    assert after == before
+
+
+def test_a_posterior_of_weights_leaves_no_graphs():
+    before = left()
+    model = gs.models.SoftKI(matern(), X[:8])
+    model.fit_posterior((X[:40], Y[:40]))
+    del model
     assert left() == before
 
 

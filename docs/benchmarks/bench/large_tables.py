@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bench.steps import Row, Step, Tables, measure_memory
 from gpflow_sparse import data, models, training
-from gpflow_sparse.data import Moments, Shards, robot_arm
+from gpflow_sparse.data import RunningMoments, Shards, robot_arm
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 
 _FILE_ROWS = 250_000
@@ -137,7 +137,7 @@ def _prepared(folder: Path) -> tuple[Path]:
     return (folder,)
 
 
-def _build(folder: Path, *, train: Train, moments: Moments | None) -> Step:
+def _build(folder: Path, *, train: Train, moments: RunningMoments | None) -> Step:
     shards = open_folder(folder)
     return lambda: train(shards if moments is None else shards.standardized(moments))
 

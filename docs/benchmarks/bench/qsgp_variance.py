@@ -36,7 +36,7 @@ def gradient_errors(
     num_basis: int,
     basis_batch_size: int,
     batch_size: int,
-    num_support: int,
+    num_control_rows: int,
     num_rows: int | None,
     repeats: int,
 ) -> Tables:
@@ -68,7 +68,10 @@ def gradient_errors(
     rows: list[Row] = [
         {"estimator": key, "is": ESTIMATORS[key], "data": name} for key in ESTIMATORS
     ]
-    sizes: dict[str, Any] = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    sizes: dict[str, Any] = {
+        "basis_batch_size": basis_batch_size,
+        "num_control_rows": num_control_rows,
+    }
     for place, mu in places.items():
         exact = exact_gradient(sums, noise, mu).numpy()[:, 0]
         for row in rows:
@@ -107,7 +110,7 @@ def gradient_error(
         order = rng.permutation(len(data[0]))
         support, batch = (
             tuple(tf.gather(part, order[chosen]) for part in data)
-            for chosen in (slice(model.num_support), slice(-batch_size, None))
+            for chosen in (slice(model.num_control_rows), slice(-batch_size, None))
         )
         model.prepare_step(0, functools.partial(tuple, support))
         gradient, counts = (part.numpy() for part in step(*batch))

@@ -123,7 +123,7 @@ def _swsgp(rows: variants.Data, points: Any, batch_size: int) -> Step:
 
 def _qsgp(rows: variants.Data, count: int) -> Step:
     options: dict[str, Any] = {"batch_size": _BATCH, "basis_batch_size": count}
-    return variants.qsgp_step(*rows, num_basis=100_000, num_support=_SUPPORT, **options)
+    return variants.qsgp_step(*rows, num_basis=100_000, num_control_rows=_SUPPORT, **options)
 
 
 def _grief(num_rows: int) -> Step:

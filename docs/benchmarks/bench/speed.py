@@ -146,7 +146,7 @@ def _memory(repeats: int) -> Iterable[Row]:
         f"SOLVE-GP({M}+{M})": partial(_step_of, "solvegp", (M, M)),
         f"SoftKI({M})": partial(_step_of, "softki", (M,)),
         f"QSGP, m = {SIZES.num_basis[-1]}": partial(
-            variants.qsgp_step, batch_size=n, num_support=n, **own
+            variants.qsgp_step, batch_size=n, num_control_rows=n, **own
         ),
     }
     prepare = partial(variants.made_rows, n, _COLUMNS)

@@ -140,7 +140,7 @@ def qsgp(
     num_data: Sequence[int],
     batch_size: int,
     basis_batch_size: int,
-    num_support: int,
+    num_control_rows: int,
     input_dim: int,
     num_inducing: int,
     repeats: int,
@@ -156,7 +156,10 @@ def qsgp(
 
     :param output: folder of the tables, ``step-qsgp.md``, and of a picture, ``step-qsgp.png``.
     """
-    draws: dict[str, Any] = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    draws: dict[str, Any] = {
+        "basis_batch_size": basis_batch_size,
+        "num_control_rows": num_control_rows,
+    }
     step = partial(qsgp_step, batch_size=batch_size, **draws)
     rows = {N: made_rows(N, input_dim) for N in {*num_data, _NUM_DATA}}
     data = rows[_NUM_DATA]
@@ -187,14 +190,14 @@ def qsgp_step(
     num_basis: int,
     batch_size: int,
     basis_batch_size: int,
-    num_support: int,
+    num_control_rows: int,
     learned: bool = False,
 ) -> Step:
     """A compiled step on a random batch of these rows."""
     kernel, likelihood = kernel_of(X), gpflow.likelihoods.Gaussian(0.1)
     gpflow.utilities.set_trainable(kernel, learned)
     gpflow.utilities.set_trainable(likelihood, learned)
-    support, k = (X[:num_support], Y[:num_support]), min(basis_batch_size, num_basis)
+    support, k = (X[:num_control_rows], Y[:num_control_rows]), min(basis_batch_size, num_basis)
     basis = RandomFourier(kernel, num_basis)
     model = QSGP(basis, likelihood, num_data=len(X), basis_batch_size=k, support=support[0])
     optimizer = SparseAdagrad(0.1)

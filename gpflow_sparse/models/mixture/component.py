@@ -201,7 +201,7 @@ def copy_with_parameters(module: Any, memo: dict[int, Any]) -> Any:
     """
     for parameter in module.parameters:
         memo.pop(id(parameter), None)
-    copied = type(module).__new__(type(module))
+    copied = object.__new__(type(module))
     memo[id(module)] = copied  # before the attributes, which may refer to the module
     vars(copied).update(copy.deepcopy(vars(module), memo))
     return copied

@@ -1,7 +1,6 @@
 """Quadruply stochastic Gaussian processes: training steps at a cost independent of N and of m."""
 
 from collections.abc import Callable, Iterator, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import gpflow
@@ -12,7 +11,6 @@ from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.utilities import triangular
 
-from gpflow_sparse import _names
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
@@ -73,9 +71,6 @@ class QSGP(VariationalModel):
     default_optimizer = "adagrad"
     q_mu, q_log_scale, q_columns = LongRows(), LongRows(), LongRows()
     num_data: Any  # always an integer here
-
-    num_support = _names.former_attribute("num_control_rows")
-    former_arguments = MappingProxyType({"num_support": "num_control_rows"})
 
     def __init__(
         self,

@@ -99,7 +99,8 @@ class SiteBound:
             with tf.GradientTape() as tape:
                 tape.watch(vector)
                 K = covariance(vector)
-            of_kernel = tape.gradient(K, vector, output_gradients=by_K)
+            # zero where the kernel has no trainable parameter
+            of_kernel = tape.gradient(K, vector, by_K, unconnected_gradients="zero")
             if not others:
                 return of_kernel, []
             with tf.GradientTape() as tape:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from gpflow.functions import MeanFunction
@@ -10,7 +9,6 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse import _names
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.solvegp.model import OrthogonalModel
 from gpflow_sparse.models.solvegp.odvgp_posterior import DecoupledPosterior
@@ -37,9 +35,6 @@ class ODVGP(OrthogonalModel):
 
     Time per step on a batch of n rows: O(n M (M + M2) + M^3 + M2 s) with s columns.
     """
-
-    num_columns = _names.former_attribute("num_penalty_samples")
-    former_arguments = MappingProxyType({"num_columns": "num_penalty_samples"})
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse import _names
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
@@ -134,7 +133,6 @@ class SWSGP(VariationalModel):
         """
         require_not_whitened(whiten)
         iv = require_points(inducing_variable)
-        kl_weighting = checks.present_choice(kl_weighting, "kl_weighting", {"usage": "counts"})
         require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         super().__init__(
@@ -413,7 +411,6 @@ class SWSGP(VariationalModel):
     variational_parameters = property(partial_updates.variational_parameters)
     # counts of the training rows that have each point as a neighbor
     count_neighbors = counts.count_neighbors
-    update_neighbors = _names.former_attribute("count_neighbors")
     set_neighbors = counts.set_neighbors
     prepare_data = counts.prepare_data
     # q without an optimizer

@@ -34,8 +34,6 @@ class GRIEF(Recipe):
         "optimize",
         "integrate over weights and noise, or optimize hyperparameters alone.",
         choices=["optimize", "integrate"],
-        former_name="inference",
-        former={"type1": "integrate", "type2": "optimize"},
     )
     num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 

@@ -28,7 +28,6 @@ class ODVGP(Recipe):
         256,
         "Columns of the penalty drawn in a step; 0 for all.",
         least=0,
-        former_name="num_columns",
     )
     bound: str = options.bound()
     whiten: bool = options.whiten()

@@ -329,7 +329,7 @@ def qsgp_model(
         k = options["num_leading"]
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
         given["basis"] = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
-    names = ("num_basis", "basis_batch_size", "num_support", "num_dense_columns", "covariance")
+    names = ("num_basis", "basis_batch_size", "num_control_rows", "num_dense_columns", "covariance")
     chosen = {name: options[name] for name in names if name in options}
     recipe = recipe_of("qsgp", basis="fourier", seed=seed, **chosen)
     model = recipe.build(data, kernel, likelihood, **given)
