@@ -5,37 +5,23 @@ differentiation of a batched Cholesky factor takes several triangular solves, wh
 TensorFlow.
 """
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 
-class Known(NamedTuple):
-    """Values of :func:`gpflow_sparse.inference.neighborhoods.local_terms`."""
-
-    inverse: tf.Tensor
-    """``K^-1 [n, H, H]``"""
-    a: tf.Tensor
-    """``K^-1 k  [n, H]``"""
-    alpha: tf.Tensor
-    """``K^-1 m  [n, H, P]``"""
-    Sa: tf.Tensor
-    """``S a  [n, H, P]``"""
-    total: tf.Tensor
-    """S summed over outputs, ``[n, H]`` if it is diagonal, else ``[n, H, H]``."""
-    m: tf.Tensor
-    """``[n, H, P]``"""
-
-
 def of_terms(
-    known: Known, d_mean: tf.Tensor, d_residual: tf.Tensor, d_spread: tf.Tensor, d_kl: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    values: tuple[tf.Tensor, ...],
+    d_mean: tf.Tensor,
+    d_residual: tf.Tensor,
+    d_spread: tf.Tensor,
+    d_kl: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
     """
-    Derivatives by ``K``, ``k``, ``k(x, x)``, ``m`` and ``S``, of their shapes.
+    Derivatives by the arguments of :func:`~gpflow_sparse.inference.neighborhoods.local_terms`.
 
-    :param d_mean: derivatives by the mean, ``[n, P]``, as by the other results of ``local_terms``.
+    :param values: ``K^-1``, ``a``, ``alpha``, ``S a``, S summed over outputs, and ``m`` in it.
+    :param d_mean: derivatives by its first result, ``[n, P]``, then by the others.
     """
-    inverse, a, alpha, Sa, total, m = known
+    inverse, a, alpha, Sa, total, m = values
     diagonal = total.shape.rank == 2
     # with respect to a = K^-1 k, through the mean and the spread, times K^-1
     t = tf.linalg.matvec(m, d_mean) + 2.0 * tf.linalg.matvec(Sa, d_spread)

@@ -283,8 +283,8 @@ def local_terms(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: t
     H, P = (tf.cast(tf.shape(m)[axis], m.dtype) for axis in (1, 2))
     kl = P * half_log_det + 0.5 * (trace + fit - P * H)
 
-    known = local_gradients.Known(inverse, a, alpha, Sa, total, m)
-    return (mean, residual, spread, kl), partial(local_gradients.of_terms, known)
+    values = inverse, a, alpha, Sa, total, m
+    return (mean, residual, spread, kl), partial(local_gradients.of_terms, values)
 
 
 def conditional_weights(
