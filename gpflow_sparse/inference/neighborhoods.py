@@ -5,18 +5,20 @@ For a row x with neighbors ``Z_I [H, D]``, ``q(u_I) = N(m_I, S_I)`` and ``p(u_I)
     mean = a^T m_I,      var = [k(x, x) - k_I^T a] + a^T S_I a,      a = K_I^-1 k_I,
     KL   = ( log |K_I| - log |S_I| + tr(K_I^-1 S_I) + m_I^T K_I^-1 m_I - H ) / 2,
 
-for a batch of n rows at once and P outputs that share K. Their gradient is written by hand around
-the inverse ``K_I^-1 [n, H, H]``: one product of such matrices, where automatic differentiation of a
-batched Cholesky factor takes several triangular solves, which are slow in TensorFlow.
+for a batch of n rows at once and P outputs that share K: the mean and variance of eq. (13) and the
+KL in eq. (11) of Tran, Milios, Michiardi and Filippone (2020). Their gradient is written by hand,
+in :mod:`gpflow_sparse.inference.local_gradients`.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.kernels import Kernel, Stationary
 
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
+from gpflow_sparse.inference import local_gradients
+from gpflow_sparse.inference.local_gradients import outer
 from gpflow_sparse.numerics import linalg
 
 _NAME = "K_I (covariance of the neighbors of a row)"
@@ -143,27 +145,25 @@ class NeighborPrior:
         return linalg.add_jitter(K, self.nugget), k, diagonal
 
     def conditional(
-        self,
-        X: tf.Tensor,
-        neighbors: tf.Tensor,
-        q: GaussianRows | DenseGaussian,
-        with_kl: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """
-        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded; variance of f
-        given u_I ``[n]``; and ``KL[q(u_I) || p(u_I)] [n]``, summed over outputs; each from
-        neighbors ``[n, H]`` of its own.
-
-        :param with_kl: false for None in place of the KL, without what only the KL needs.
+        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded, and variance of f
+        given u_I ``[n]``; each from neighbors ``[n, H]`` of its own.
         """
-        parts = self.covariances(X, neighbors)
-        if with_kl:
-            S, half_log_det = q.covariances()  # type: ignore[union-attr]
-            mean, var, residual, kl = local_terms(*parts, q.mean, S)
-            return mean, var, residual, kl - half_log_det
-        a, residual = conditional_weights(*parts)
+        a, residual = conditional_weights(*self.covariances(X, neighbors))
         mean, spread = q.project(a)
-        return mean, residual[:, None] + spread, residual, None
+        return mean, residual[:, None] + spread, residual
+
+    def conditional_and_kl(
+        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """:meth:`conditional`, and ``KL[q(u_I) || p(u_I)] [n]``, summed over outputs."""
+        K, k, kdiag = self.covariances(X, neighbors)
+        S, half_log_det = q.covariances()
+        mean, residual, spread, kl = local_terms(K, k, kdiag, q.mean, S)
+        residual = tf.maximum(residual, 0.0)
+        return mean, residual[:, None] + spread, residual, kl - half_log_det
 
     def point_conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -251,13 +251,12 @@ class JointConditional(NamedTuple):
         return halves
 
 
-def local_terms(
-    K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+@tf.custom_gradient
+def local_terms(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Any:
     """
-    Mean and variance of f at every row, ``[n, P]`` each; variance given u_I ``[n]``; and ``KL +
-    log |S_I| / 2  [n]``, summed over outputs: the KL without the only term that depends on how S is
-    parametrized.
+    The equations at the top of this file: ``a^T m_I [n, P]``, ``k(x, x) - k_I^T a [n]``, ``a^T S_I
+    a [n, P]``, and ``KL + log |S_I| / 2  [n]``, summed over outputs: the KL without the only term
+    that depends on how S is parametrized.
 
     Time O(n H^2 (H + P)), and O(n P H^2) more for S in full.
 
@@ -268,53 +267,24 @@ def local_terms(
     :param S: variances ``[n, H, P]``, or covariances ``[n, P, H, H]``.
     """
     diagonal = S.shape.rank == 3
+    inverse, half_log_det = inverse_of(K)
+    a = tf.linalg.matvec(inverse, k)  # K^-1 k  [n, H]
+    alpha = tf.linalg.matmul(inverse, m)  # K^-1 m  [n, H, P]
+    Sa = S * a[:, :, None] if diagonal else tf.einsum("nphg,ng->nhp", S, a)  # [n, H, P]
 
-    @tf.custom_gradient
-    def compute(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Any:
-        inverse, half_log_det = inverse_of(K)
-        a = tf.linalg.matvec(inverse, k)  # [n, H]
-        alpha = tf.linalg.matmul(inverse, m)  # K^-1 m  [n, H, P]
-        Sa = S * a[:, :, None] if diagonal else tf.einsum("nphg,ng->nhp", S, a)  # [n, H, P]
-        mean = tf.linalg.matvec(m, a, transpose_a=True)
-        residual = kdiag - tf.reduce_sum(k * a, axis=1)
-        spread = tf.linalg.matvec(Sa, a, transpose_a=True)
-        outputs = tf.cast(tf.shape(m)[2], m.dtype)
-        total = tf.reduce_sum(S, axis=2) if diagonal else tf.reduce_sum(S, axis=1)  # over outputs
-        needed = tf.linalg.diag_part(inverse) if diagonal else inverse
-        trace = tf.reduce_sum(needed * total, axis=range(1, total.shape.rank))
-        dim = outputs * tf.cast(tf.shape(k)[1], m.dtype)
-        kl = outputs * half_log_det + 0.5 * (trace + tf.reduce_sum(m * alpha, axis=[1, 2]) - dim)
+    mean = tf.linalg.matvec(m, a, transpose_a=True)
+    residual = kdiag - tf.reduce_sum(k * a, axis=1)
+    spread = tf.linalg.matvec(Sa, a, transpose_a=True)
 
-        def gradient(d_mean: Any, d_residual: Any, d_spread: Any, d_kl: Any) -> Any:
-            # with respect to a = K^-1 k, through the mean and the spread, times K^-1
-            t = tf.linalg.matvec(m, d_mean) + 2.0 * tf.linalg.matvec(Sa, d_spread)
-            by_a = tf.linalg.matvec(inverse, t)
-            half = (0.5 * d_kl)[:, None, None]
-            inner, by_S = _of_trace(inverse, total, diagonal)
-            squares = tf.square(a)[:, :, None] if diagonal else _outer(a, a)[:, None]
-            dS = (
-                squares * (d_spread[:, None, :] if diagonal else d_spread[:, :, None, None])
-                + (half if diagonal else half[:, None]) * by_S
-            )
-            of_means = tf.linalg.matmul(alpha, alpha, transpose_b=True)  # sum_p alpha alpha^T
-            dK = _outer(d_residual[:, None] * a - by_a, a)
-            dK += half * (outputs * inverse - inner - of_means)
-            dm = a[:, :, None] * d_mean[:, None, :] + d_kl[:, None, None] * alpha
-            return dK, by_a - 2.0 * d_residual[:, None] * a, d_residual, dm, dS
+    total = tf.reduce_sum(S, axis=2 if diagonal else 1)  # over outputs
+    needed = tf.linalg.diag_part(inverse) if diagonal else inverse
+    trace = tf.reduce_sum(needed * total, axis=range(1, total.shape.rank))
+    fit = tf.reduce_sum(m * alpha, axis=[1, 2])
+    H, P = (tf.cast(tf.shape(m)[axis], m.dtype) for axis in (1, 2))
+    kl = P * half_log_det + 0.5 * (trace + fit - P * H)
 
-        return (mean, residual, spread, kl), gradient
-
-    mean, residual, spread, kl = compute(K, k, kdiag, m, S)
-    residual = tf.maximum(residual, 0.0)
-    return mean, residual[:, None] + spread, residual, kl
-
-
-def _of_trace(inverse: tf.Tensor, total: tf.Tensor, diagonal: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """``K^-1 S K^-1`` for S summed over outputs, and ``K^-1`` in the shape of S."""
-    if diagonal:
-        middle = tf.linalg.matmul(inverse * total[:, None, :], inverse)
-        return middle, tf.linalg.diag_part(inverse)[:, :, None]
-    return tf.linalg.matmul(tf.linalg.matmul(inverse, total), inverse), inverse[:, None]
+    values = inverse, a, alpha, Sa, total, m
+    return (mean, residual, spread, kl), partial(local_gradients.of_terms, values)
 
 
 def conditional_weights(
@@ -335,7 +305,7 @@ def conditional_weights(
         def gradient(ga: tf.Tensor, gr: tf.Tensor) -> tuple[tf.Tensor, ...]:
             by_a = _solve(factor, ga)
             total = gr[:, None]
-            return _outer(total * a - by_a, a), by_a - 2.0 * total * a, gr
+            return outer(total * a - by_a, a), by_a - 2.0 * total * a, gr
 
         return (a, residual), gradient
 
@@ -380,8 +350,3 @@ def inverse_of(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     half = tf.linalg.triangular_solve(L, eye)
     inverse = tf.linalg.matmul(half, half, transpose_a=True)
     return inverse, tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=1)
-
-
-def _outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """``[n, H, H]`` of ``[n, H]`` each."""
-    return x[:, :, None] * y[:, None, :]

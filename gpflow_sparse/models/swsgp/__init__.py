@@ -1,10 +1,11 @@
 """SWSGP: each row uses its nearest of very many inducing points.
 
 Start with ``model.py``, the objective, whose moments and KL terms are those of
-``inference/neighborhoods.py``; ``union.py`` has the objective of SWSGP-U, ``counts.py`` the weights
-of the KL terms, ``models/partial_updates.py`` the training step. ``posterior.py`` predicts,
-``closed_form.py`` has the best q for Gaussian noise, ``site_posterior.py`` and
-``cell_posterior.py`` predictions from q in closed form and joint draws.
+``inference/neighborhoods.py``, with their gradient in ``inference/local_gradients.py``;
+``union.py`` has the objective of SWSGP-U, ``counts.py`` the weights of the KL terms,
+``models/partial_updates.py`` the training step. ``posterior.py`` predicts, ``closed_form.py`` has
+the best q for Gaussian noise, ``site_posterior.py`` and ``cell_posterior.py`` predictions from q in
+closed form and joint draws.
 """
 
 from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior

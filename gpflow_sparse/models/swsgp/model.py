@@ -205,7 +205,7 @@ class SWSGP(VariationalModel):
         X, Y = data
         sets = self._index_sets(X)
         # in q of all points the position of a point is its index
-        return self._objective(X, Y, sets, self._whole_q, sets)
+        return self._bound_of((X, Y), self._terms(X, sets, self._whole_q, sets))
 
     @public_method("the KL divergence")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
@@ -245,54 +245,43 @@ class SWSGP(VariationalModel):
         count = tf.minimum(n, M) if tf.is_tensor(n) else min(n, M)
         return subsampling.draw_indices(M, count)
 
-    def _objective(
-        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
-    ) -> tf.Tensor:
+    def _bound_of(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
         """
-        The objective in the docstring of the class, from a batch; with "paper" and "counts" line 13
-        of algorithm 1.
-
-        :param sets: indices of inducing points, from :meth:`_index_sets`.
-        :param q: q of all inducing points, or of the points in ``sets`` alone.
-        :param positions: where in ``q`` each point of ``sets`` is.
+        The objective in the docstring of the class, from the :meth:`_terms` of a batch; with
+        "paper" and "counts" eq. (11), line 13 of algorithm 1.
         """
-        terms = self._terms(X, sets, q, positions)
+        X, _ = data
         prior_mean, function = self.mean_function(X), self.mean_function
         prior_mean = component_checks.require_mean(prior_mean, terms.mean, function)
-        total = self._sum_over_rows((X, Y), terms._replace(mean=terms.mean + prior_mean))
+        total = self._sum_over_rows(data, terms._replace(mean=terms.mean + prior_mean))
         return self._weight(X, X.dtype) * total - terms.kl
 
     def _terms(self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets) -> Terms:
         """
         Terms with the prior mean excluded, and the penalty for the KL; lines 6 to 11 of algorithm 1
         where rows have neighbors of their own.
-        """
-        found = []
-        for place, (prior, columns) in enumerate(self.priors):
-            own_q = [q.take(indices, columns) for indices in positions[place]]
-            found.append(self._latent_terms(X, place, prior, sets[place], own_q))
-        return mixed_terms(self.kernel, found)
 
-    def _latent_terms(
-        self,
-        X: tf.Tensor,
-        place: int,
-        prior: NeighborPrior,
-        sets: Sequence[tf.Tensor],
-        q: Sequence[GaussianRows],
-    ) -> Terms:
-        """:meth:`_terms` of the latent functions that have one kernel, from q of ``sets``."""
-        (I, *links), (q_I, *q_links) = sets, q
-        if self.union is not None:
-            return union_terms(prior, X, I, q_I)
-        mean, var, residual, kl = prior.conditional(X, I, q_I, with_kl=not links)  # [n]: KL_i
-        if links:  # "chain"
-            scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
-            penalty = scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
-        else:
-            w = self._kl_weights(I, place, tf.shape(X)[0])
-            penalty = self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
-        return Terms(mean, var, penalty, residual[:, None] + tf.zeros_like(mean))
+        :param sets: indices of inducing points, from :meth:`_index_sets`.
+        :param q: q of all inducing points, or of the points in ``sets`` alone.
+        :param positions: where in ``q`` each point of ``sets`` is.
+        """
+        parts = []
+        for place, (prior, of) in enumerate(self.priors):
+            I, *links = sets[place]
+            q_I, *q_links = [q.take(indices, of) for indices in positions[place]]
+            if self.union is not None:
+                parts.append(union_terms(prior, X, I, q_I))
+                continue
+            if links:  # "chain"
+                mean, var, residual = prior.conditional(X, I, q_I)
+                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
+                penalty = scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
+            else:
+                mean, var, residual, kl = prior.conditional_and_kl(X, I, q_I)  # [n]: KL_i
+                w = self._kl_weights(I, place, tf.shape(X)[0])
+                penalty = self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
+            parts.append(Terms(mean, var, penalty, residual[:, None] + tf.zeros_like(mean)))
+        return mixed_terms(self.kernel, parts)
 
     def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:
         """
@@ -389,8 +378,8 @@ class SWSGP(VariationalModel):
         positions = tf.nest.pack_sequence_as(sets, pieces)
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
-            elbo = self._objective(X, Y, sets, self._q(values, taken), positions)
-            return -(elbo + self.log_prior_density())
+            terms = self._terms(X, sets, self._q(values, taken), positions)
+            return -(self._bound_of((X, Y), terms) + self.log_prior_density())
 
         return partial_updates.RowUpdate([(v, taken) for v in self.row_variables], loss)
 

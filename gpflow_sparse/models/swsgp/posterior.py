@@ -98,10 +98,13 @@ class NeighborPosterior(SparsePosterior):
 
     def terms(self, X: tf.Tensor) -> Terms:
         neighbors, prior = self.X_data.neighbors(X, self.kernel), self._prior
-        mean, variance, residual, kl = prior.conditional(
-            X, neighbors, self._q.take(neighbors), with_kl=not self.chain
-        )
-        kl = self.prior_kl() if kl is None else tf.reduce_sum(kl)
+        arguments = X, neighbors, self._q.take(neighbors)
+        if self.chain:
+            mean, variance, residual = prior.conditional(*arguments)
+            kl = self.prior_kl()
+        else:
+            mean, variance, residual, of_rows = prior.conditional_and_kl(*arguments)
+            kl = tf.reduce_sum(of_rows)
         residual = residual[:, None] + tf.zeros_like(mean)
         return Terms(self._add_mean_function(X, mean), variance, kl, residual)
 
