@@ -113,8 +113,7 @@ class RunConfig:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "RunConfig":
         """
-        The run whose options are stored. Options of other methods, which older versions stored
-        too, are left out.
+        The run whose options are stored.
 
         :raises ValueError: naming an option with a wrong value.
         """

@@ -49,16 +49,6 @@ def test_options_for_candidates_are_stored(tmp_path):
     assert config.recipe.for_candidates == {"num_steps": 7, "kernel": "auto", "trees": True}
 
 
-@pytest.mark.parametrize("value", [None, "eq3", "tracked", "anchored", "none"])
-def test_a_record_of_an_older_version_has_the_values_of_today(value, tmp_path):
-    older = {"method": "qsgp", "variance_reduction": value, "site_estimator": "absorbed"}
-    found = stored(tmp_path, older).recipe
-    assert found.variance_reduction == ("none" if value == "none" else "anchored")
-    older = {"method": "swsgp", "covariance": "low_rank", "bound": "block"}
-    found = stored(tmp_path, older).recipe
-    assert (found.covariance, found.bound) == ("dense", "standard")
-
-
 def test_a_damaged_record_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"result.json is damaged: config.num_steps must be"):
         stored(tmp_path, {"method": "svgp", "num_steps": "many"})
