@@ -181,8 +181,8 @@ class SparseGPEstimator(BaseEstimator):
             return as_frame(X, names)
         return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
 
-    def _encoded(self, X: Any) -> np.ndarray:
-        """Rows to predict as numbers in original units [N, D]."""
+    def _encoded(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to predict as numbers [N, D], in original units and as the model takes them."""
         check_is_fitted(self, "model_")
         frame = self._checked(X, reset=False)
         inputs = self.encoder_.transform(frame)
@@ -191,12 +191,11 @@ class SparseGPEstimator(BaseEstimator):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())
         require_range(rows, names, "X, once standardized,", gpflow.default_float())
-        return inputs
+        return inputs, rows
 
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""
-        inputs = self._encoded(X)  # first, since it refuses to predict before fit
-        return self.model_.standardizer.transform_inputs(inputs)
+        return self._encoded(X)[1]
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""
@@ -374,7 +373,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
-        inputs = self._encoded(X)
+        inputs, _ = self._encoded(X)
         ends = central_interval(self._posterior, self.model_.standardizer, inputs, coverage, _CHUNK)
         return np.stack([self._shaped(end) for end in ends], axis=1)
 

@@ -19,6 +19,9 @@ from gpflow_sparse.validation import checks
 _DEEP_ROWS = 256
 # Full chunks from which predictions are compiled: tracing takes the time of about twenty.
 _COMPILED = 32
+# Calls of at most so many rows, from which on they are compiled for one row: a call takes 40 ms,
+# tracing 200 to 600 ms, and a compiled call 1 to 2 ms a row.
+_FEW_ROWS, _FEW_CALLS = 8, 5
 # Quantiles from which the CRPS is computed: of a transformed output, and of a mixture.
 _NUM_LEVELS, _FEWER_LEVELS = 500, 100
 # Negative variances, relative to the prior variance, that are rounding.
@@ -38,6 +41,14 @@ class CachedModel:
         self._model = model
         self._posterior = posterior_of(model) if posterior is None else posterior
         self._compiled: dict[str, Callable[[tf.Tensor], Any]] = {}
+        self._few_calls = 0
+
+    def takes_single_rows(self, num_rows: int) -> bool:
+        """Whether a call of so many rows, which is counted, is to be compiled for one row."""
+        if num_rows > _FEW_ROWS or hasattr(self._model, "layers"):
+            return False
+        self._few_calls += 1
+        return self._few_calls >= _FEW_CALLS
 
     def compiled(self, method: str) -> Callable[[tf.Tensor], Any]:
         """
@@ -356,7 +367,8 @@ def moments_in_chunks(
     """
     Means and variances of standardized rows, float64 [N, P].
 
-    :param model: a model, or the predictor of a recipe; of many rows the method is compiled.
+    :param model: a model, or the predictor of a recipe; of many rows the method is compiled, and
+        so is that of few rows when it is called again and again.
     :param method: "predict_f" or "predict_y".
     :param chunk_size: rows in a call of the model.
     :param advance: called with the number of rows of each chunk that is done.
@@ -364,8 +376,10 @@ def moments_in_chunks(
     """
     X, parts = tf.convert_to_tensor(rows, gpflow.default_float()), []
     predict = whole = getattr(model, method)
-    if len(rows) >= _COMPILED * chunk_size and isinstance(model, CachedModel):
-        whole = model.compiled(method)
+    if isinstance(model, CachedModel):
+        chunk_size = 1 if model.takes_single_rows(len(rows)) else chunk_size
+        if chunk_size == 1 or len(rows) >= _COMPILED * chunk_size:
+            whole = model.compiled(method)
     for start in range(0, len(rows), chunk_size):
         chunk = X[start : start + chunk_size]
         found = (whole if len(chunk) == chunk_size else predict)(chunk)

@@ -1,4 +1,4 @@
-"""The state of estimators: after a fit that ends early, in pickles and copies."""
+"""State that estimators keep: after a fit that ends early, in pickles, compiled predictions."""
 
 import copy
 import io
@@ -84,14 +84,37 @@ class Scaled(gpflow.kernels.SquaredExponential):
         return 1.5 * super().K_diag(X)
 
 
-def test_an_estimator_with_a_kernel_of_the_user_is_pickled_and_copied():
-    X = np.random.default_rng(0).normal(size=(12, 1))
-    model = SparseGPRegressor("exact", kernel=Scaled(), random_state=0).fit(X, np.sin(X[:, 0]))
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(0).normal(size=(12, 1))
+
+
+@pytest.fixture(scope="module")
+def scaled(X):
+    return SparseGPRegressor("exact", kernel=Scaled(), random_state=0).fit(X, np.sin(X[:, 0]))
+
+
+def test_an_estimator_with_a_kernel_of_the_user_is_pickled_and_copied(X, scaled):
     stream = io.BytesIO()
-    joblib.dump(model, stream)
+    joblib.dump(scaled, stream)
     stream.seek(0)
-    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), joblib.load(stream)]
+    copies = [pickle.loads(pickle.dumps(scaled)), copy.deepcopy(scaled), joblib.load(stream)]
     for again in [*copies, pickle.loads(pickle.dumps(copies[0]))]:
         assert type(again.model_.kernel) is Scaled
-        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        np.testing.assert_array_equal(again.predict(X), scaled.predict(X))
     assert type(clone(copies[0]).kernel) is Scaled
+
+
+def test_repeated_predictions_of_few_rows_are_compiled_once_and_for_one_row(X, scaled):
+    model = pickle.loads(pickle.dumps(scaled))
+    expected = model.predict(X, return_std=True)  # of 12 rows, in one call
+    for num_rows in (1, 3, 8, 1):
+        model.predict(X[:num_rows])
+    assert not model._posterior._compiled
+    for num_rows in (1, 3, 8, 1):
+        found = model.predict(X[-num_rows:], return_std=True)
+        np.testing.assert_allclose(found, np.array(expected)[:, -num_rows:], rtol=1e-7)
+    compiled = model._posterior._compiled["predict_y"]
+    assert compiled.experimental_get_tracing_count() == 1
+    model.predict(X)
+    assert compiled.experimental_get_tracing_count() == 1
