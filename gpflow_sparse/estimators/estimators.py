@@ -354,7 +354,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     def _warn_of_means(self, X: Any, mean: np.ndarray) -> None:
         """Warn of means outside of the central 99 % intervals of their observations."""
         low, high = central_interval(
-            self._posterior, self.model_.standardizer, self._encoded(X), 0.99, _CHUNK
+            self._posterior, self.model_.standardizer, self._encoded(X)[0], 0.99, _CHUNK
         )
         if count := int(np.sum((mean < low) | (mean > high))):
             warnings.warn(
