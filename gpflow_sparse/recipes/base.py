@@ -370,7 +370,7 @@ class Recipe:
 
     def predictor(self, model: "gpflow.models.GPModel") -> Any:
         """An object with the predictions of the trained model."""
-        from gpflow_sparse.recipes.evaluation import CachedModel
+        from gpflow_sparse.recipes.cached_model import CachedModel
 
         return CachedModel(model)
 

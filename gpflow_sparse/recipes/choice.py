@@ -12,9 +12,10 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.recipes.building import attach_units, require_outputs, require_unweighted
+from gpflow_sparse.recipes.cached_model import CachedModel
 from gpflow_sparse.recipes.calibration import calibrate, split_rows, will_calibrate
 from gpflow_sparse.recipes.candidate import MEASURED, Candidate
-from gpflow_sparse.recipes.evaluation import CachedModel, held_out_scores
+from gpflow_sparse.recipes.evaluation import held_out_scores
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import shuffled
 from gpflow_sparse.recipes.starts import InitialHyperparameters, resolved

@@ -14,7 +14,8 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes import choice
 from gpflow_sparse.recipes.baselines import score_baseline
 from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.evaluation import CachedModel, held_out_scores
+from gpflow_sparse.recipes.cached_model import CachedModel
+from gpflow_sparse.recipes.evaluation import held_out_scores
 from gpflow_sparse.recipes.methods.exact import Exact
 from gpflow_sparse.recipes.methods.gpnn import GPnn
 from gpflow_sparse.recipes.rows import num_distinct

@@ -11,7 +11,8 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
 from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.evaluation import CachedModel, evaluate
+from gpflow_sparse.recipes.cached_model import CachedModel
+from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import baseline_of, recipe_of
 from gpflow_sparse.runs import plots
 
@@ -114,7 +115,7 @@ def test_predictions_of_deep_models_average_densities_some_rows_at_a_time(monkey
     moments = deep.likelihood.predict_log_density(X, *deep.predict_f(X), Y)
     assert np.abs(moments.numpy() - log_density).max() > 1e-4
     seen = []
-    monkeypatch.setattr("gpflow_sparse.recipes.evaluation._DEEP_ROWS", 4)
+    monkeypatch.setattr("gpflow_sparse.recipes.cached_model._DEEP_ROWS", 4)
     parts = CachedModel(deep)
     whole = parts._posterior.predict_y
     monkeypatch.setattr(

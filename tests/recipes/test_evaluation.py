@@ -11,8 +11,8 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.recipes import evaluation, observations
+from gpflow_sparse.recipes.cached_model import CachedModel
 from gpflow_sparse.recipes.evaluation import (
-    CachedModel,
     central_interval,
     evaluate,
     in_original_units,

@@ -23,7 +23,8 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.recipes.evaluation import CachedModel, evaluate
+from gpflow_sparse.recipes.cached_model import CachedModel
+from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import read_options, recipe_of
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.starts import KERNELS

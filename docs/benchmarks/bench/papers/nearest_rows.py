@@ -12,7 +12,7 @@ from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.cached_model import CachedModel
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.starts import KERNELS
 

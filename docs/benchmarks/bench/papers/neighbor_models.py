@@ -31,7 +31,7 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.cached_model import CachedModel
 from gpflow_sparse.recipes.registry import recipe_of
 from gpflow_sparse.recipes.rows import Pair
 from gpflow_sparse.recipes.starts import KERNELS
