@@ -18,8 +18,8 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, notes_of
 from gpflow_sparse.inference.calibration import has_classes
+from gpflow_sparse.recipes.cached_model import CachedModel
 from gpflow_sparse.recipes.evaluation import (
-    CachedModel,
     class_probabilities,
     moments_in_chunks,
     predict_interval,
