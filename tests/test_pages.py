@@ -2,16 +2,11 @@
 
 import importlib.util
 import re
-import sys
-import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gpflow_sparse import models
-from gpflow_sparse.data import Dataset
-from gpflow_sparse.recipes.building import build_model
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -136,20 +131,3 @@ def test_the_drawing_has_two_imports_upward():
 def test_links_are_found_in_prose_and_not_in_code():
     text = "[a](b.md#c) ![d](e.png) [f](https://g.h) [i](#j) `[k](l)`\n```\n[m](n)\n```\n"
     assert links(text) == ["b.md", "e.png"]
-
-
-def test_the_method_of_the_worked_example_trains_and_predicts(rng):
-    """FITC of GPflow, which has no posterior."""
-    text = CONTRIBUTING.read_text()
-    (source,) = re.findall(r"```python\n(\"{3}GPflow's FITC.*?)```", text, re.DOTALL)
-    made = types.ModuleType("fitc")
-    sys.modules["fitc"] = made  # where a dataclass looks for its annotations
-    exec(source, vars(made))
-    X = rng.normal(size=(30, 2))
-    rows = X, np.sin(X[:, :1])
-    dataset = Dataset("made", rows, rows, ("a", "b"), "y", None).standardized()
-    recipe = made.FITC(num_inducing=8, num_subset=0, num_steps=2)
-    model = build_model(recipe, dataset)
-    found = recipe.predictor(model).predict_y(X)
-    for part, expected in zip(found, model.predict_y(X), strict=True):
-        np.testing.assert_allclose(part, expected, rtol=1e-10)

@@ -52,7 +52,7 @@ from gpflow_sparse.recipes.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.recipes.weights import weights_of_copies
 from gpflow_sparse.runs.rows import require_range
 from gpflow_sparse.validation.atomic import atomic
-from gpflow_sparse.validation.checks import require_count
+from gpflow_sparse.validation.checks import is_number, require_count
 
 _CHUNK = 4096  # rows of one call of a model
 
@@ -371,7 +371,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :param coverage: the probability of an observation to fall into its interval.
         :return: lower and upper ends, ``[N, 2]`` or ``[N, 2, P]``.
         """
-        if not 0.0 < coverage < 1.0:
+        if not (is_number(coverage) and 0.0 < coverage < 1.0):
             raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
         inputs, _ = self._encoded(X)
         ends = central_interval(self._posterior, self.model_.standardizer, inputs, coverage, _CHUNK)

@@ -71,7 +71,7 @@ def open_model(path: Path) -> StoredModel:
     Load a model from its run folder or from its file.
 
     :raises FileNotFoundError: if there is no model.
-    :raises ValueError: if the files are damaged, or the model has no posterior or standardizer.
+    :raises ValueError: if the files are damaged, or the model has no standardizer.
     """
     file = path / MODEL if os.path.isdir(path) else path
     if not os.path.isfile(file):
@@ -80,8 +80,6 @@ def open_model(path: Path) -> StoredModel:
             "by gpflow_sparse.save."
         )
     model = persistence.load(file)
-    if not hasattr(model, "posterior"):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no posterior.")
     scaler = getattr(model, "standardizer", None)
     if scaler is None:
         raise ValueError(

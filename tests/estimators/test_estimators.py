@@ -121,6 +121,10 @@ def test_transformed_outputs_are_predicted_by_their_medians(tmp_path):
     exported = tf.saved_model.load(tmp_path / "exported")
     for part, wanted in zip(exported.predict(new), (median, deviation**2), strict=True):
         np.testing.assert_allclose(part[:, 0], wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"coverage must be between 0 and 1, got '0\.9'"):
+        found.predict_interval(new, "0.9")
+    with pytest.raises(ValueError, match="n_samples must be"):
+        found.sample_y(new, 2.5)
     with pytest.raises(ValueError, match="point must be 'mean' or None, got 'mode'"):
         found.predict(new, point="mode")
 

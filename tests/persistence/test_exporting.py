@@ -155,7 +155,7 @@ def test_an_export_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path, mo
         gs.export(second, path)
     assert not path.exists()
     monkeypatch.setattr(Path, "rename", real)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="no space left"):
         patch.setattr(tf.saved_model, "save", full)
         gs.export(second, path)
     np.testing.assert_array_equal(predictions_of(path), old)

@@ -2,18 +2,24 @@
 
 import ast
 import dataclasses
+import re
+import sys
+import types
 from pathlib import Path
 
+import gpflow
 import numpy as np
 import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.recipes import starts
+from gpflow_sparse.recipes import registry, starts
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.methods.mixture import Mixture
 from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of, kind_of, recipe_of, stored_recipe
+from tests.command_line import ALONE, numbers, read_csv, write_csv
+from tests.command_line import run as run
 
 PACKAGE = Path(gs.__file__).parent
 
@@ -100,6 +106,40 @@ def test_the_page_of_methods_lists_the_registry():
     for name, kind in RECIPES.items():
         classes = f"`{kind.for_classes}`" if kind.for_classes else "itself"
         assert f"| `{name}` | {kind.title} | {kind.idea} | {classes} |\n" in page
+
+
+def test_the_worked_example_of_a_method_trains_and_predicts(run, rng, tmp_path, monkeypatch):
+    """The declaration as the page has it, the lines of other files by hand."""
+    page = (PACKAGE.parent / "docs" / "contributing.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    module = types.ModuleType("gpflow_sparse.recipes.methods.fitc")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there for types
+    exec(compile(code, "fitc.py", "exec"), vars(module))
+    for name in ("RECIPES", "_ALL"):
+        monkeypatch.setitem(getattr(registry, name), "fitc", module.FITC)
+    monkeypatch.setattr(registry, "_LISTED", (*registry._LISTED, module.FITC))
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    table = ("--data", "my.csv", "--output")
+    options = ("--target", "price", "--num-inducing", "12", "--num-steps", "3", *ALONE)
+    status, _, errors = run("fit", "fitc", *table, "run", *options)
+    assert status == 0, errors
+    status, _, errors = run("predict", "--model", "run", *table, "predictions.csv")
+    assert status == 0, errors
+    model = gs.load(tmp_path / "run" / "model.safetensors")
+    assert isinstance(model, gpflow.models.GPRFITC)
+    X = np.loadtxt(tmp_path / "my.csv", delimiter=",", skiprows=1)[:, :2]
+    found = read_csv((tmp_path / "predictions.csv").read_text())["mean"]
+    np.testing.assert_allclose(found, model.standardizer.predict_y(model, X)[0][:, 0], rtol=1e-6)
+
+
+def test_the_worked_example_of_a_method_changes_lines_that_are_there():
+    page = (PACKAGE.parent / "docs" / "contributing.md").read_text()
+    (changes,) = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    files = re.findall(r"^--- (\S+)\n((?:[+ ].*\n)+)", changes, re.MULTILINE)
+    assert len(files) == 4
+    for name, lines in files:
+        text = (PACKAGE.parent / name).read_text()
+        assert all(line[1:] + "\n" in text for line in lines.splitlines() if line[0] == " ")
 
 
 def test_only_methods_with_a_basis_on_a_grid_need_a_product():
