@@ -10,7 +10,6 @@ import contextlib
 import functools
 import gc
 import inspect
-import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -21,8 +20,6 @@ from tensorflow_probability import bijectors
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _FuncGraph = tf.__internal__.FuncGraph
-# Gives a number to every trace.
-_TRACES = itertools.count()
 # From the name of a gradient to a dictionary with its function.
 _GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
 _FUNCTION = "type"
@@ -87,9 +84,9 @@ def frees_graphs(function: Function) -> Function:
 
     @functools.wraps(function)
     def freeing(*args: Any, **kwargs: Any) -> Any:
-        before = next(_TRACES)
         returned = function(*args, **kwargs)
-        if next(_TRACES) > before + 1:
+        if _Traced.any_since_collection:  # of such functions that call each other, one collects
+            _Traced.any_since_collection = False
             gc.collect()
         return returned
 
@@ -122,6 +119,9 @@ class _Traced:
     warns of retracing where each is a new function, of another model, that is traced once.
     """
 
+    any_since_collection = False
+    """Whether one has been traced since :func:`frees_graphs` collected."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
@@ -129,7 +129,7 @@ class _Traced:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
-        next(_TRACES)
+        _Traced.any_since_collection = True
         with _owned(graph) if graph is _outermost(graph) else contextlib.nullcontext():
             return self._function(*arguments, **named)
 

@@ -13,7 +13,7 @@ from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 import gpflow_sparse
-from gpflow_sparse.numerics.tracing import compiled, numpy_function, with_gradients
+from gpflow_sparse.numerics.tracing import compiled, frees_graphs, numpy_function, with_gradients
 
 X = tf.constant([1.0, 2.0], tf.float64)
 
@@ -160,6 +160,25 @@ def test_a_python_function_ends_with_the_trace_that_calls_it():
     del concrete
     gc.collect()
     assert freed() is None
+
+
+def test_graphs_are_collected_once_and_only_after_a_trace(monkeypatch):
+    monkeypatch.setattr(gc, "collect", lambda: found.append("collected"))
+    function, found = compiled(cube), []
+
+    @frees_graphs
+    def inner():
+        return function(X)
+
+    @frees_graphs
+    def outer():
+        inner()
+        found.append("returned")
+
+    outer()
+    assert found == ["collected", "returned"]
+    outer()  # the trace is there
+    assert found == ["collected", "returned", "returned"]
 
 
 def test_a_saved_function_has_its_gradient(tmp_path):
