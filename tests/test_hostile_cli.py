@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpflow_sparse.cli import main
+from gpflow_sparse.tables.cli.main import main
 from tests.hostile.command_line import DEEP, DOORS, FILES, RECORDS, csv, matrix, records, table
 
 pytestmark = pytest.mark.nightly  # a minute for the models that are trained on hostile tables

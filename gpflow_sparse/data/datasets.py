@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from gpflow_sparse.data.robot_arm import robot_arm
 if TYPE_CHECKING:
     from gpflow_sparse.data.shards import Shards
     from gpflow_sparse.data.standardize import Standardizer
-    from gpflow_sparse.data.table_format import TableFormat
 
 ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
 """The environment variable that names the folder of local files."""
@@ -72,7 +71,7 @@ class Dataset:
     num_classes: int | None
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
-    table: "TableFormat | None" = None
+    table: Any = None
     test_rows: np.ndarray | None = None
     test_empty: np.ndarray | None = None
     shards: "Shards | None" = None

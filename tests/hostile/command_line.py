@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from click.testing import CliRunner
 
-from gpflow_sparse.cli import main
+from gpflow_sparse.tables.cli.main import main
 
 N = 60
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpflow_sparse.runs import workers
+from gpflow_sparse.tables.cli import workers
 from tests.training import worker_runs
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
@@ -38,7 +38,7 @@ def test_the_command_on_two_workers_and_on_two_devices_has_the_scores_of_one(tmp
     scores = []
     for place, more in enumerate(([], ["--workers", "2"], ["--devices", "cpu:0,cpu:1"])):
         output = ["--output", str(tmp_path / str(place))]
-        command = [sys.executable, "-c", "from gpflow_sparse.cli import main; main()"]
+        command = [sys.executable, "-c", "from gpflow_sparse.tables.cli.main import main; main()"]
         command += ["fit", *options.split(), *output, *more]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         record = json.loads(done.stdout.splitlines()[-1])

@@ -15,7 +15,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.runs import workers
+from gpflow_sparse.tables.cli import workers
 
 STEPS, KILLED_STEPS = 20, 400
 

@@ -15,9 +15,9 @@ import tomllib
 
 from bench.papers import PAPER_NAMES
 from bench.steps import Tables, table_of
-from gpflow_sparse.recipes.registry import RECIPES
-from gpflow_sparse.runs.session import session
-from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
+from gpflow_sparse.tables.cli.session import session
+from gpflow_sparse.tables.cli.terminal import HomePath, clear_errors, print_table, stopped
+from gpflow_sparse.tables.methods.registry import RECIPES
 
 _PROGRAM = ("python", "docs/benchmarks/run.py")
 # Methods for which `calls` has a small model, of regression; an exact GP is GPflow's alone.

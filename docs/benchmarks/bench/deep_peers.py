@@ -15,11 +15,11 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget, Cosine, Monitor
 from gpflow_sparse import initialization, models
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.recipes import calibration
-from gpflow_sparse.recipes.building import attach_units
-from gpflow_sparse.recipes.methods.deep import Deep
-from gpflow_sparse.recipes.rows import Pair
-from gpflow_sparse.recipes.starts import InitialHyperparameters
+from gpflow_sparse.tables.fitting import calibration
+from gpflow_sparse.tables.fitting.building import attach_units
+from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
+from gpflow_sparse.tables.methods.deep import Deep
+from gpflow_sparse.tables.methods.rows import Pair
 from gpflow_sparse.training import TrainingError
 
 # GPflux's own start of hidden layers, see `gpflux.architectures.build_constant_input_dim_deep_gp`:

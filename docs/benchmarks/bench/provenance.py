@@ -8,7 +8,7 @@ from typing import Any
 
 import gpflow_sparse
 from bench.steps import num_threads
-from gpflow_sparse.runs.training import package_versions
+from gpflow_sparse.tables.cli.training import package_versions
 
 _CPU_INFO = Path("/proc/cpuinfo")
 

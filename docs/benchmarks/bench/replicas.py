@@ -10,7 +10,7 @@ import tensorflow as tf
 from bench import step_variants as variants
 from bench.steps import Row, Tables
 from gpflow_sparse import training
-from gpflow_sparse.runs.session import strategy_of
+from gpflow_sparse.tables.cli.session import strategy_of
 
 # Steps at the start of a run that are not timed: they compile, and fill the feed.
 _UNTIMED = 10

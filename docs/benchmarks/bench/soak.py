@@ -9,10 +9,10 @@ import numpy as np
 
 from bench.steps import Row, Tables, megabytes, run_alone
 from gpflow_sparse.data import Dataset, robot_arm
-from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
-from gpflow_sparse.runs.session import session
+from gpflow_sparse.tables.cli.session import session
+from gpflow_sparse.tables.fitting.building import build_model
+from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.registry import RECIPES, read_options, recipe_of
 
 # Seconds of training between two predictions, and rows that are predicted.
 _ROUND, _NUM_NEW = 20.0, 1000

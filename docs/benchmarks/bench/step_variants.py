@@ -19,8 +19,8 @@ from gpflow_sparse.bases.product import percentile_grid
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import GRIEF, QSGP, SWSGP, BasisGPR
 from gpflow_sparse.persistence import files
-from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
-from gpflow_sparse.runs.plots import new_figure
+from gpflow_sparse.tables.methods.registry import RECIPES, read_options, recipe_of
+from gpflow_sparse.tables.report.plots import new_figure
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
 from gpflow_sparse.training.feed import Prefetch, data_guard, open_feed
 

@@ -15,12 +15,12 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.recipes import baselines
-from gpflow_sparse.recipes.baselines import LINEAR, TREES, baseline_moments, score_baseline
-from gpflow_sparse.recipes.choice import Task, choose, train
-from gpflow_sparse.recipes.evaluation import evaluate
-from gpflow_sparse.recipes.rows import num_distinct
-from gpflow_sparse.runs.rows import original_units, scaler_of
+from gpflow_sparse.tables.cli.rows import original_units, scaler_of
+from gpflow_sparse.tables.fitting import baselines
+from gpflow_sparse.tables.fitting.baselines import LINEAR, TREES, baseline_moments, score_baseline
+from gpflow_sparse.tables.fitting.choice import Task, choose, train
+from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.methods.rows import num_distinct
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
 _LEVELS = np.linspace(0.05, 0.95, 10)

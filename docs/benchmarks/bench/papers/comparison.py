@@ -12,7 +12,7 @@ from bench.papers.ranks import Ranks, draw_ranks, rank
 from bench.papers.spec import PaperRun, Record, Row
 from bench.papers.tables import by_dataset, grid, mean_cell, records_of
 from gpflow_sparse.persistence import files
-from gpflow_sparse.runs import plots
+from gpflow_sparse.tables.report import plots
 
 AGREEMENT = "agreement"
 """Key of the row that compares libraries at fixed hyperparameters."""

@@ -35,9 +35,9 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
-from gpflow_sparse.runs.config import CHECKPOINTS
-from gpflow_sparse.runs.rows import checksum
-from gpflow_sparse.runs.session import session
+from gpflow_sparse.tables.cli.config import CHECKPOINTS
+from gpflow_sparse.tables.cli.rows import checksum
+from gpflow_sparse.tables.cli.session import session
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "solvegp": models.fit_solvegp,

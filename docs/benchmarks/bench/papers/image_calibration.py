@@ -18,8 +18,8 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.data.images import ImageShape
-from gpflow_sparse.recipes.cached_model import CachedModel
-from gpflow_sparse.runs.rows import original_units, scaler_of
+from gpflow_sparse.tables.cli.rows import original_units, scaler_of
+from gpflow_sparse.tables.methods.cached_model import CachedModel
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Fractions of the test rows that are kept, of the rejection curves."""

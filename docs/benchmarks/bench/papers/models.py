@@ -23,12 +23,12 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.recipes.cached_model import CachedModel
-from gpflow_sparse.recipes.evaluation import evaluate
-from gpflow_sparse.recipes.registry import read_options, recipe_of
-from gpflow_sparse.recipes.rows import Pair
-from gpflow_sparse.recipes.starts import KERNELS
-from gpflow_sparse.runs.rows import original_units, scaler_of
+from gpflow_sparse.tables.cli.rows import original_units, scaler_of
+from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.fitting.starts import KERNELS
+from gpflow_sparse.tables.methods.cached_model import CachedModel
+from gpflow_sparse.tables.methods.registry import read_options, recipe_of
+from gpflow_sparse.tables.methods.rows import Pair
 
 Options = Mapping[str, Any]
 

@@ -31,11 +31,11 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.recipes.cached_model import CachedModel
-from gpflow_sparse.recipes.registry import recipe_of
-from gpflow_sparse.recipes.rows import Pair
-from gpflow_sparse.recipes.starts import KERNELS
-from gpflow_sparse.runs.rows import scaler_of
+from gpflow_sparse.tables.cli.rows import scaler_of
+from gpflow_sparse.tables.fitting.starts import KERNELS
+from gpflow_sparse.tables.methods.cached_model import CachedModel
+from gpflow_sparse.tables.methods.registry import recipe_of
+from gpflow_sparse.tables.methods.rows import Pair
 
 # Test rows of one call of a model.
 _CHUNK = 1024

@@ -20,9 +20,9 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.recipes.building import attach_units
-from gpflow_sparse.recipes.methods.svgp import SVGP
-from gpflow_sparse.recipes.starts import Hyperparameters, InitialHyperparameters
+from gpflow_sparse.tables.fitting.building import attach_units
+from gpflow_sparse.tables.fitting.starts import Hyperparameters, InitialHyperparameters
+from gpflow_sparse.tables.methods.svgp import SVGP
 
 
 def fit_evidence(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:

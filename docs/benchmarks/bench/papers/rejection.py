@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.runs.plots import new_figure
+from gpflow_sparse.tables.report.plots import new_figure
 
 Bins = Sequence[Sequence[float]]
 """Number of points, mean confidence and accuracy of bins that have points, ``[B]`` each."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.papers.rejection import draw_rejection
 from bench.papers.spec import PaperRun, Record, Row, key_of
-from gpflow_sparse.runs.plots import new_figure
+from gpflow_sparse.tables.report.plots import new_figure
 
 WATCHED = 1000
 """Test rows of a learning curve that is scored during training."""

@@ -1,0 +1,92 @@
+"""QSGP on tables: steps on some rows and some basis functions."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow_sparse as gs
+from gpflow_sparse.tables.methods import finite_basis, options, points, steps
+
+# Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
+_DENSE_RATE = 0.002
+SAMPLED = ("covariance", "num_dense_columns", "variance_reduction", "num_control_rows")
+"""Options of models whose steps sample basis functions, that have the names of their arguments."""
+
+
+@dataclass(frozen=True)
+class QSGP(finite_basis.BasisRecipe):
+    """Options of the quadruply stochastic GP, :class:`gpflow_sparse.models.QSGP`."""
+
+    name = "qsgp"
+    title = "QSGP"
+    idea = "steps on some rows and some basis functions, at a cost that depends on neither number"
+
+    num_basis: int = options.num_basis(10_000)
+    # With random features alone, a mean-field q leads to hyperparameters with too much noise.
+    basis: str = options.basis("hybrid")
+    basis_batch_size: int = options.basis_batch_size()
+    covariance: str | None = options.sampled_covariance()
+    num_dense_columns: int | None = options.num_dense_columns()
+    variance_reduction: str = options.variance_reduction()
+    num_control_rows: int = options.num_control_rows()
+    num_steps: int = options.num_steps()
+    batch_size: int = options.batch_size(500)
+    learning_rate: float = options.learning_rate(0.1, "Peak rate of Adagrad.")
+    schedule: str = options.schedule()
+
+    def baseline_options(self) -> dict[str, Any]:
+        return without_rate(super().baseline_options())
+
+    def build(
+        self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
+    ) -> Any:
+        from gpflow.likelihoods import Gaussian
+
+        basis, X = basis or finite_basis.make_basis(self, data[0], kernel), data[0]
+        given = points.variational(likelihood, data, **{**sampled(self), **given})
+        is_whole = self.basis == "dictionary" and basis.num_basis == len(X)
+        if is_whole and isinstance(likelihood, Gaussian):
+            given = {"augmentation": X, **given}  # else there is no variance far from the rows
+        dense = 0 if self.covariance == "diag" else self.num_dense_columns or basis.num_leading
+        size = max(1, min(self.basis_batch_size, basis.num_basis - dense))
+        return gs.models.QSGP(basis, likelihood, basis_batch_size=size, **given)
+
+    def optimizer(self) -> Any:
+        return adagrad(self)
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        head = self.num_inducing if self.basis == "hybrid" else self.num_dense_columns or 0
+        return sampled_elements(self, head, num_rows, input_dim, num_latent_gps)
+
+
+def sampled(recipe: Any) -> dict[str, Any]:
+    """Arguments of models whose steps sample basis functions."""
+    return {name: getattr(recipe, name) for name in SAMPLED}
+
+
+def without_rate(shared: dict[str, Any]) -> dict[str, Any]:
+    """Options for a baseline, which needs a rate of Adam."""
+    return {name: value for name, value in shared.items() if name != "learning_rate"}
+
+
+def adagrad(recipe: Any) -> Any:
+    """Adagrad on the weights that a step draws, and Adam on hyperparameters."""
+    constant = recipe.schedule == "constant"
+    dense = None if constant else gs.training.adam(_DENSE_RATE, decay_steps=recipe.num_steps)
+    return gs.training.SparseAdagrad(steps.rate(recipe), dense=dense)
+
+
+def sampled_elements(
+    recipe: Any, head: int, num_rows: int, input_dim: int, num_latent_gps: int
+) -> int:
+    """
+    Tensor elements: data, two values and their optimizer slots for each function, more with dense
+    columns, and about eight tensors of the size of a step's functions at its rows.
+
+    :param head: functions of dense columns.
+    """
+    (total,), batch = recipe.sizes, min(recipe.batch_size, num_rows)
+    columns = 2 + (head if recipe.covariance == "chevron" else 0)
+    held = 2 * columns * total * num_latent_gps + 4 * head**2
+    drawn = head + 2 * min(recipe.basis_batch_size, total)
+    rows = batch + recipe.num_control_rows
+    return num_rows * (input_dim + 1) + held + 8 * rows * drawn
