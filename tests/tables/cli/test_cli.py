@@ -272,7 +272,7 @@ def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
 
 
 def test_few_rows_go_to_a_mixture_of_exact_gps(run, rng, tmp_path):
-    """More rows to the best candidate, of which tests/tables/estimators has a choice in each run."""
+    """More rows to the best candidate, and tests/tables/estimators runs a choice."""
     write_csv(tmp_path / "my.csv", numbers(rng))
     code, out, err = run("fit", "--data", "my.csv", "--num-draws", "4", *ALONE)
     assert code == 0, err
