@@ -16,14 +16,16 @@ from gpflow_sparse.tables.cli.config import RunConfig
 from gpflow_sparse.tables.cli.folders import is_folder, load_folder
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
+from gpflow_sparse.tables.fitting.target_advice import advice_on
 from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.tables.fitting.weights import advice_on_mean, weights_of_copies
 from gpflow_sparse.tables.methods.rows import Pair, require_range
+from gpflow_sparse.tables.reading.cells import cells_of
 from gpflow_sparse.tables.reading.cells import numbers as numbers_of
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder, as_frame
-from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder, as_frame
 from gpflow_sparse.tables.reading.tables import column_named, notes_of, read_frame
-from gpflow_sparse.tables.reading.targets import Target, split_target
+from gpflow_sparse.tables.reading.targets import TableFormat, Target, split_target
 from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Two rows for training, in which a column may vary, and one for testing.
@@ -76,38 +78,38 @@ def _split_file(
     if only_numbers:
         inputs, target, notes = _read_numbers(config)
     else:
-        cells = read_frame(config.data) if known is None else known.read(config.data)
+        cells = read_frame(config.data)
         frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
         frame, weights, advice = _split_weights(frame, config.row_weights)
         notes += advice
         _require_rows(config, len(frame))
-        column = known.target if known else None
-        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
+        asked = _target_of(config, frame.columns), config.task, known.target if known else None
+        inputs, target = split_target(frame, *asked)
+        notes += advice_on(target.column.name, target.values, target.num_classes, config.task)
     inputs, target, weights, note = _without_copies(config, inputs, target, weights)
     notes += (note,) if note else ()
     _require_rows(config, len(inputs))
     train, test = _split_rows(len(inputs), config.split)
-    names = tuple(inputs.columns)
     if only_numbers:
-        X = inputs.to_numpy()
+        X, names = inputs.to_numpy(), tuple(inputs.columns)
     else:
         given = inputs.iloc[train], target.values[train], target.num_classes
         encoder = known.encoder if known else TableEncoder().fit(*given)
         X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
         X[train] = encoder.transform_training(*given)
         table = TableFormat(encoder.columns_, target.column)
-    Y, numbers = target.values[:, None], inputs.index.to_numpy()
+    numbers = inputs.index.to_numpy()
     return Dataset(
         name=Path(config.data).stem,
-        train=(X[train], Y[train]),
-        test=(X[test], Y[test]),
+        train=(X[train], target.values[train, None]),
+        test=(X[test], target.values[test, None]),
         feature_names=names,
         target_name=target.column.name,
         num_classes=target.num_classes,
         table=table,
         test_rows=numbers[test],
         notes=notes,
-        test_empty=None if table is None else table.empty(inputs.iloc[test]),
+        test_empty=None if table is None else table.encoder.empty(inputs.iloc[test]),
         weights=None if weights is None else weights.loc[numbers[train]].to_numpy(),
         test_weights=None if weights is None else weights.loc[numbers[test]].to_numpy(),
     ), (numbers[train], numbers[test])
@@ -160,7 +162,7 @@ def read_weights(frame: pd.DataFrame, name: str) -> pd.Series:
 
     :raises ValueError: for weights that are no finite numbers of at least 0.
     """
-    values = pd.Series(numbers_of(frame[name]), frame.index)
+    values = pd.Series(numbers_of(cells_of(frame[name])), frame.index)
     bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
     if len(bad):
         raise ValueError(

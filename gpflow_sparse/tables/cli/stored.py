@@ -31,8 +31,8 @@ from gpflow_sparse.tables.fitting.evaluation import (
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.rows import require_range
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.reading.tables import column_named, notes_of
+from gpflow_sparse.tables.reading.tables import column_named, notes_of, read_frame
+from gpflow_sparse.tables.reading.targets import TableFormat
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def read_pairs(
     Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
     :param target: column to predict; None for the target of training.
-    :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`, or None
+    :return: with them, which inputs the file does not have, see :meth:`TableEncoder.empty`, or None
         for a model that was not trained on a table; and the weights of the rows, or None for 1.
     :raises ValueError: if a column is missing, or the test rows of the run are not known.
     """
@@ -156,7 +156,7 @@ def read_pairs(
     if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
     _require_range(stored, data, X, Y)
-    empty = None if stored.table is None or frame is None else stored.table.empty(frame)
+    empty = None if stored.table is None or frame is None else stored.table.encoder.empty(frame)
     return X, Y, empty, None if frame is None else _weights_in(stored, frame)
 
 
@@ -201,7 +201,7 @@ def _read(
     """:func:`read_table_of`, and the table itself for a model that was trained on one."""
     names = stored.feature_names
     if stored.table is not None:
-        frame = stored.table.read(data)
+        frame = read_frame(data)
         _print_notes(notes_of(frame))
         try:
             X = stored.table.encoder.transform(frame)

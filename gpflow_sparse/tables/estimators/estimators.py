@@ -25,6 +25,7 @@ from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
     kind_of_non_numbers,
     require_joint,
+    require_one_type,
     require_parameters,
     require_target,
 )
@@ -43,14 +44,16 @@ from gpflow_sparse.tables.fitting.observations import (
     joint_samples,
     sample_outputs,
 )
+from gpflow_sparse.tables.fitting.target_advice import warn_of_outliers
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder, as_frame
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.reading.targets import require_groups, require_one_type, warn_of_outliers
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder, as_frame
+from gpflow_sparse.tables.reading.targets import TableFormat, require_groups
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count
 
@@ -70,6 +73,7 @@ class SparseGPEstimator(BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        reading: ReadingOptions | None = None,
     ) -> None:
         self.method = method
         self.kernel = kernel
@@ -79,6 +83,7 @@ class SparseGPEstimator(BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.reading = reading
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -102,7 +107,7 @@ class SparseGPEstimator(BaseEstimator):
         if num_classes is None:
             X, Y, weights = self._without_copies(X, Y, weights)
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
-        self.encoder_ = TableEncoder()
+        self.encoder_ = TableEncoder(options=self.reading)
         inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
         options = dict(self.method_options or {})
         transform = options.pop("transform", AUTO_TRANSFORM)
@@ -186,7 +191,6 @@ class SparseGPEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         frame = self._checked(X, reset=False)
         inputs = self.encoder_.transform(frame)
-        self.encoder_.gaps(frame)  # refuses columns of which no cell can be read
         with np.errstate(over="ignore"):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())
@@ -255,6 +259,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param random_state: an integer makes ``fit`` reproducible.
     :param warm_start: start from the hyperparameters of the last fit.
     :param verbose: print what is tried.
+    :param reading: how cells of a DataFrame are read where they do not show it.
 
     After ``fit``: ``model_`` is the GPflow model of the standardized rows, ``method_`` its method,
     ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice, and

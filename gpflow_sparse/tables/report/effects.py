@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.spatial import cKDTree
 
 from gpflow_sparse.data import metrics
-from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.targets import TableFormat
 
 # Compared values of a factor, and most distinct values or levels that are compared as they are.
 _GRID, _MAX_LEVELS = 30, 12

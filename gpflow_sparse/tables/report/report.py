@@ -59,7 +59,7 @@ class Scored(NamedTuple):
     data: str | None = None
     """The file of the rows; None for the test rows of a run."""
     empty: np.ndarray | None = None
-    """Which entries of ``X`` the file does not have, see :meth:`TableFormat.empty`."""
+    """Which entries of ``X`` the file does not have, see :meth:`TableEncoder.empty`."""
     weights: np.ndarray | None = None
     """As how many equal rows each counts in the scores ``[N]``; None for 1."""
 

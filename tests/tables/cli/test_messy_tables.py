@@ -9,7 +9,7 @@ import pytest
 from gpflow_sparse.tables.cli.config import RunConfig
 from gpflow_sparse.tables.cli.rows import load_data, original_units
 from gpflow_sparse.tables.reading.columns import Column
-from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.targets import TableFormat
 from tests.tables.cli.command_line import last_json
 from tests.tables.cli.command_line import run as run
 from tests.tables.reading import messy

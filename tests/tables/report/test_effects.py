@@ -6,8 +6,9 @@ import pytest
 from scipy import stats
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder
-from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder
+from gpflow_sparse.tables.reading.targets import TableFormat
 from gpflow_sparse.tables.report.effects import (
     Factor,
     factors_of,
@@ -57,12 +58,11 @@ def test_cells_that_the_file_does_not_have_are_empty(table):
     """With an indicator of training, and of a column that had no gaps then."""
     frame, _, factors = table
     encoder = TableEncoder().fit(frame)
-    known = TableFormat(encoder.columns_, Column("y", "number"))
     new = frame.iloc[:6].astype({"width": object})
     new.loc[1, "width"] = "unknown"
     new.loc[2, "day"] = None
     new.loc[4, "color"] = None
-    empty = known.empty(new)
+    empty = encoder.empty(new)
     expected = np.zeros((6, 10), dtype=bool)
     expected[[1, 3], 0] = True
     expected[2, 5:] = True

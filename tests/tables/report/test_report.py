@@ -19,7 +19,7 @@ from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.tables.cli.stored import StoredModel, predict_table
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.reading.columns import Column
-from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.targets import TableFormat
 from gpflow_sparse.tables.report import report, report_pictures
 from gpflow_sparse.tables.report.effects import Effect, Factor, partial_dependence, pit_of
 from gpflow_sparse.tables.report.report import Scored, write_report
