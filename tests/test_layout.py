@@ -389,7 +389,7 @@ def test_body_lines_leave_the_signature_and_the_docstring_out():
 # and ours says; the first also draws for all others.
 DRAW_FROM_THE_GLOBAL_GENERATOR = {"random_draws", "pathwise"}
 # Deterministic training needs a global seed, or random operations would raise; it says so.
-SET_THE_GLOBAL_SEED = {"fit", "training"}
+SET_THE_GLOBAL_SEED = {"fit", "runs"}
 STATEFUL = {"categorical", "gamma", "normal", "poisson", "shuffle", "truncated_normal", "uniform"}
 
 

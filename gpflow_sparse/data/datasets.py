@@ -94,6 +94,22 @@ class Dataset:
         weights = None if self.weights is None else self.weights[rows]
         return dataclasses.replace(self, train=(X[rows], Y[rows]), weights=weights)
 
+    @property
+    def scaler(self) -> "Standardizer":
+        """The standardizer.
+
+        :raises ValueError: if the data set has not been standardized.
+        """
+        if self.standardizer is None:
+            raise ValueError(f"data set {self.name!r} must be standardized first.")
+        return self.standardizer
+
+    def in_original_units(self, pair: Pair) -> Pair:
+        """Standardized rows, such as ``test``, in the units of the file."""
+        scaler = self.scaler
+        X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
+        return X, pair[1] if self.num_classes else scaler.inverse_outputs(pair[1])
+
     def standardized(
         self,
         *,

@@ -38,9 +38,7 @@ def train_arrays(
     """
     if isinstance(kernel, str):
         options, kernel = {**options, "kernel": kernel}, None
-    recipe = recipe_of(method, **options)  # refuses options and values that the method lacks
-    if options.pop("minutes", None) is not None and seconds is None:
-        seconds = 60.0 * recipe.minutes  # type: ignore[operator]
+    recipe_of(method, **options)  # refuses options and values that the method lacks
     X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data(rows))
     if num_classes is None and is_standardized(likelihood):
         _warn_of_units(Y)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from typing import Any
 
 import gpflow
 from gpflow.models import GPModel
@@ -62,18 +63,20 @@ class Candidate:
         self.row_seconds = 0.0
         """Time to predict and score a row."""
 
-    def train(self, num_steps: int, until: float = math.inf) -> None:
+    def train(self, num_steps: int, until: float = math.inf, checkpoint_dir: Any = None) -> None:
         """
         Train by a number of steps.
 
         :param until: value of ``time.perf_counter`` after which no step begins.
+        :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
         """
         if not self.recipe.is_trained:  # the start is the optimum
             return
         begin, per_entry = time.perf_counter(), self.recipe.iterations
         recipe = self.recipe.with_steps(num_steps)
+        kept = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir, "resume": True}
         with weighted_rows(self.model, self.rows, self._weights) as rows:
-            history = recipe.train(self.model, rows, until=until, progress=False)
+            history = recipe.train(self.model, rows, until=until, progress=False, **kept)
         self.num_steps += history.num_steps * per_entry
         self.seconds += time.perf_counter() - begin
         if history.num_steps > 1:

@@ -207,32 +207,36 @@ def train(
     *,
     seconds: float | None = None,
     report: Callable[[str], Any] = lambda line: None,
-) -> GPModel:
+    checkpoint_dir: Any = None,
+) -> tuple[Choice, GPModel]:
     """
     The chosen model, trained on all rows, or on all but some, on which it is calibrated; after
-    Ctrl-C as it is then.
+    Ctrl-C as it is then, which the returned choice says.
 
     :param seconds: time after which no step begins; None for the number of steps of the choice.
+    :param checkpoint_dir: see :func:`fit_task`.
     """
     rest, held_out = split_rows(choice.recipe, task.dataset)
     if choice.is_model:
         assert choice.start is not None
-        calibrate(choice.start, held_out, choice.recipe, report)
-        return choice.start
+        model = attach_units(choice.start, task.dataset)
+        calibrate(model, held_out, choice.recipe, report)
+        return choice, model
     end = choice.end if seconds is None else min(choice.end, time.perf_counter() + seconds)
     final = Candidate(task.on(rest), choice.recipe, start=choice.start)
     try:
         if seconds is None or not math.isinf(choice.end):
-            final.train(choice.recipe.num_iterations, end)
+            final.train(choice.recipe.num_iterations, end, checkpoint_dir)
         else:
             final.train_until(end)
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
+        choice = choice._replace(interrupted=True)
     model = attach_units(choice.recipe.finish(final.model, choice.finish_seconds), task.dataset)
     scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
     report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
     calibrate(model, held_out, choice.recipe, report)
-    return model
+    return choice, model
 
 
 def _asked_for(method: str, task: Task) -> Recipe:
@@ -485,16 +489,26 @@ def fit_task(
     seconds: float | None = None,
     report: Callable[[str], Any] = lambda line: None,
     start: GPModel | None = None,
+    checkpoint_dir: Any = None,
 ) -> tuple[Choice, GPModel]:
     """
     Choose a method unless one is given, and train its model on all rows.
 
     :param seconds: time for both; None for numbers of steps.
     :param start: a trained model of the method, the start where the choice has none.
+    :param checkpoint_dir: folder of checkpoints of a method that is given, without a time; training
+        goes on from the newest in it.
+    :return: the choice, which says whether Ctrl-C has ended the training, and the model.
+    :raises ValueError: for checkpoints of a choice or of a time, which do not repeat.
     """
+    if checkpoint_dir is not None and (method == AUTO or seconds is not None):
+        raise ValueError(
+            "checkpoint_dir must be None for method='auto' and within a time, whose steps differ "
+            "each time; give a method, and its number of steps."
+        )
     begin = time.perf_counter()
     choice = choose(task, method, seconds=seconds, report=report)
     if choice.start is None:
         choice = choice._replace(start=start)
     left = None if seconds is None else seconds - (time.perf_counter() - begin)
-    return choice, train(task, choice, seconds=left, report=report)
+    return train(task, choice, seconds=left, report=report, checkpoint_dir=checkpoint_dir)

@@ -92,12 +92,8 @@ class Recipe:
     """The method in half a sentence."""
     for_classes: ClassVar[str] = ""
     """The method to use for classes, if this one is for regression with Gaussian noise only."""
-    baseline_name: ClassVar[str] = "svgp"
-    """The method that is trained beside this one for comparison; empty for none."""
     takes_images: ClassVar[bool] = False
     """Whether a row is an image, and the kernel one of patches."""
-    is_choice: ClassVar[bool] = False
-    """Whether the method is yet to be chosen."""
     is_trained: ClassVar[bool] = True
     """False if the starting hyperparameters are the final ones."""
     is_best_on_few_rows: ClassVar[bool] = False
@@ -157,12 +153,6 @@ class Recipe:
         "they say; below 8,000 rows 100 are held out for them, or a twentieth if that is more.",
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
-    minutes: float | None = option(
-        None,
-        "Time for the training in place of a number of steps, which follows from the time of a "
-        "few steps.",
-        positive=True,
-    )
 
     def __post_init__(self) -> None:
         require_valid(self)
@@ -175,10 +165,6 @@ class Recipe:
         :raises ValueError: for an option out of its limits, or options that exclude each other.
         """
         made = cls(**chosen)
-        if made.minutes is not None and not made.num_iterations:
-            raise ValueError(f"minutes is for methods trained by steps, which {cls.name} is not.")
-        if made.minutes is not None and "num_steps" in chosen:
-            raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
         for name, reason in made.unread().items():
             if name in chosen:
                 raise ValueError(f"{name} is for {cls.name} {reason}; leave it out.")
@@ -276,10 +262,6 @@ class Recipe:
         if learning_rate is not None and hasattr(self, "learning_rate"):
             changed["learning_rate"] = learning_rate
         return dataclasses.replace(self, **changed)
-
-    def baseline_options(self) -> dict[str, Any]:
-        """Options that the baseline beside a run shares, as far as it has them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def for_images(self: Self, shape: "tuple[int, int, int] | None") -> Self:
         """The recipe for images of a shape that is known from the data set."""

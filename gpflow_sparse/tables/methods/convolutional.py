@@ -23,7 +23,6 @@ class Convolutional(Recipe):
     """Options of both methods of images."""
 
     takes_images = True
-    baseline_name = "conv-svgp"
 
     image_shape: str | None = options.image_shape()
     patch_size: int | None = option(
@@ -134,7 +133,6 @@ class ConvolutionalSVGP(Convolutional):
     name = "conv-svgp"
     title = "Convolutional SVGP"
     idea = "the same with one set of M patches; its baseline"
-    baseline_name = ""
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow

@@ -33,9 +33,6 @@ class QSGP(finite_basis.BasisRecipe):
     learning_rate: float = options.learning_rate(0.1, "Peak rate of Adagrad.")
     schedule: str = options.schedule()
 
-    def baseline_options(self) -> dict[str, Any]:
-        return without_rate(super().baseline_options())
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
     ) -> Any:
@@ -61,11 +58,6 @@ class QSGP(finite_basis.BasisRecipe):
 def sampled(recipe: Any) -> dict[str, Any]:
     """Arguments of models whose steps sample basis functions."""
     return {name: getattr(recipe, name) for name in SAMPLED}
-
-
-def without_rate(shared: dict[str, Any]) -> dict[str, Any]:
-    """Options for a baseline, which needs a rate of Adam."""
-    return {name: value for name, value in shared.items() if name != "learning_rate"}
 
 
 def adagrad(recipe: Any) -> Any:

@@ -41,9 +41,6 @@ class RVM(Recipe):
     def sizes(self) -> tuple[int, ...]:
         return (self.num_basis,)
 
-    def baseline_options(self) -> dict[str, Any]:
-        return qsgp.without_rate(super().baseline_options())
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow
 

@@ -8,8 +8,6 @@ from gpflow_sparse.tables.methods import options, points, steps
 from gpflow_sparse.tables.methods.base import Recipe, option
 from gpflow_sparse.tables.methods.rows import choose_points
 
-# Largest number of points of the SVGP that is the baseline: its steps take all of them.
-_MAX_BASELINE = 512
 # Columns up to which the automatic choice tries neighbors among inducing points: of 60,000 images
 # of 784 pixels the search before the first step took 50 s on a core.
 _MAX_COLUMNS = 100
@@ -48,10 +46,6 @@ class SWSGP(Recipe):
         if task.num_columns > _MAX_COLUMNS:
             return f"nearest points are slow to find in more than {_MAX_COLUMNS} columns"
         return ""
-
-    def baseline_options(self) -> dict[str, Any]:
-        few = min(self.num_inducing, _MAX_BASELINE)
-        return super().baseline_options() | {"num_inducing": few, "initialization": "kmeans"}
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
