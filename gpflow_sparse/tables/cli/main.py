@@ -95,6 +95,8 @@ def fit(**given: Any) -> None:
         if given["transform"] != "auto":
             options["transform"] = given["transform"]
         minutes = given["minutes"]
+        if minutes is not None and is_chosen("num_steps"):
+            raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
         if minutes is None and given["method"] == AUTO and not is_chosen("num_steps"):
             minutes = _MINUTES
         run = runs.Run(
@@ -156,7 +158,6 @@ def evaluate(
         phase(f"scoring {len(rows.y)} rows")
         scores = runs.score(estimator, rows)
         if report is not None:
-            phase("writing the report")
             record = {"method": estimator.method_, "rows": kind, **scores}
             page = runs.write_page(report / "index.html", estimator, rows, record)
             click.echo(f"the report is {page}", err=True)

@@ -89,18 +89,18 @@ def split_rows(source: Source) -> Split:
         return _named_set(source)
     cells = read_frame(source.data)
     frame, weights, notes = _split_weights(as_frame(cells).reset_index(drop=True), source)
-    inputs, target = split_target(frame, source.target, source.task)
+    name = source.target
+    _require_rows(source, len(frame))
+    if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
+        raise ValueError(f"{source.data} has no outputs: give the column to predict as target.")
+    inputs, target = split_target(frame, name, source.task)
     rows = _rows(inputs, target, weights)
     notes = (*notes_of(cells), *notes)
     if target.num_classes is None:
         rows, note = _without_copies(rows)
         notes += (note,) if note else ()
     count = len(rows.y)
-    if count < _MIN_ROWS:
-        raise ValueError(
-            f"{source.data} has too few rows: {count} with a target, but at least {_MIN_ROWS} are "
-            "needed, one of them for testing. Add rows."
-        )
+    _require_rows(source, count)
     order = np.random.default_rng(source.split).permutation(count)
     num_test = max(1, count // 10)
     train, test = np.sort(order[:-num_test]), np.sort(order[-num_test:])
@@ -132,6 +132,15 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
             f"row_weights {source.row_weights!r} must be above 0 in a row to score or more."
         )
     return _rows(frame.drop(columns=name), Target(target, values), weights)
+
+
+def _require_rows(source: Source, count: int) -> None:
+    """:raises ValueError: for fewer rows than a split needs."""
+    if count < _MIN_ROWS:
+        raise ValueError(
+            f"{source.data} has too few rows: {count} with a target, but at least {_MIN_ROWS} are "
+            "needed, one of them for testing. Add rows."
+        )
 
 
 def _named_set(source: Source) -> Split:

@@ -78,6 +78,7 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     """
     begin = time.perf_counter()
     folder = RunFolder(output or _usual_folder(run))
+    plot = plot and _can_report(folder.path / PAGE)
     phase(f"reading {run.source.data}")
     split = split_rows(run.source)
     described = run.record() | {"checksum": split.checksum}
@@ -178,13 +179,11 @@ def read_inputs(estimator: Any, data: str, read: Callable[[str], pd.DataFrame]) 
     """The columns of training from a file."""
     frame = read(data)
     names = list(estimator.encoder_.feature_names_in_)
-    lacking = [name for name in names if name not in frame.columns]
-    if lacking and frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
-        return frame.set_axis(names, axis=1)
-    frame = frame[[name for name in names if name in frame.columns]]
-    for note in estimator.encoder_.gaps(frame):
+    if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
+        frame = frame.set_axis(names, axis=1)  # of an array
+    for note in estimator.encoder_.gaps(frame):  # refuses a table without a column that is used
         click.echo(note, err=True)
-    return frame
+    return frame.reindex(columns=names)
 
 
 def rows_to_score(
@@ -283,6 +282,22 @@ def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
 
 
-def write_page(path: Path, estimator: Any, rows: Rows, record: dict[str, Any]) -> Path | None:
-    """Write a page on a model; without matplotlib a line says so."""
-    raise NotImplementedError
+def write_page(path: Path, estimator: Any, rows: Rows, record: dict[str, Any]) -> Path:
+    """Write the page about a model, with the scores of these rows."""
+    from gpflow_sparse.tables.report.report import write_report
+
+    phase("writing the report")
+    title = estimator.recipe_.full_title
+    return write_report(path, estimator, rows.X, rows.y, title=title, record=record)
+
+
+def _can_report(path: Path) -> bool:
+    """Whether a page can be written; says why not."""
+    from gpflow_sparse.tables.report.report import require_report
+
+    try:
+        require_report(path)
+    except ValueError as error:
+        click.echo(f"no report: {error}", err=True)
+        return False
+    return True

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import click
 
-from gpflow_sparse.persistence import read_header
-from gpflow_sparse.tables.cli.folders import MODEL
-
 # New objects between two searches for garbage; Python's default is 700.
 _GARBAGE_THRESHOLD = 50_000
 
@@ -55,7 +52,9 @@ def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[
 @contextlib.contextmanager
 def model_session(path: Path, device: str | None) -> Iterator[None]:
     """A session with the precision and the jitter of a saved model, or of the model of a run."""
-    header = read_header(path / MODEL if path.is_dir() else path)
+    from gpflow_sparse.persistence import read_header
+
+    header = read_header(path / "model.safetensors" if path.is_dir() else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
 

@@ -19,7 +19,7 @@ from tests.training.test_checkpoints import KilledError, killer
 pytestmark = pytest.mark.nightly
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "9", "--batch-size", "16"]
-SMALL += ["--num-subset", "40", "--num-basis", "30", "--basis-batch-size", "4", "--no-baseline"]
+SMALL += ["--num-subset", "40", "--num-basis", "30", "--basis-batch-size", "4"]
 SMALL += ["--num-support", "6", "--no-plot"]
 COMMANDS = {
     "odvgp": ["--num-columns", "3"],

@@ -206,8 +206,8 @@ def test_a_run_about_trees_predicts_from_its_file(run, tmp_path):
         *ALONE,
     )
     assert code == 0, err
-    assert json.loads(out.splitlines()[-1])["results"][0]["title"] == "GPnn about trees"
-    model = gs.load(tmp_path / "run" / "model.safetensors")
+    assert json.loads(out.splitlines()[-1])["title"] == "GPnn about trees"
+    model = gs.load(tmp_path / "run" / "model.safetensors").model_
     assert isinstance(model.mean_function, gs.mean_functions.BoostedTrees)
     code, out, err = run("predict", "--model", "run", "--data", "my.csv")
     assert code == 0, err

@@ -13,7 +13,7 @@ from gpflow_sparse.models import SOLVEGP, DeepGP
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.methods.cached_model import CachedModel
-from gpflow_sparse.tables.methods.registry import baseline_of, recipe_of
+from gpflow_sparse.tables.methods.registry import recipe_of
 from gpflow_sparse.tables.report import plots
 
 SIZES = {"num_inducing": 6, "num_orthogonal": 5}
@@ -81,7 +81,7 @@ def test_models_are_what_the_options_say():
     assert [layer.inducing_variable.sizes for layer in single.layers] == [(6,)] * 2
 
 
-def test_the_baseline_starts_as_ours_with_one_set_does():
+def test_svgp_of_images_starts_as_solve_gp_with_one_set_does():
     data = make_dataset()
     stock = build_model(recipe_of("conv-svgp", num_inducing=6), data)
     own = build_model(recipe_of("conv-solvegp", num_inducing=6, num_orthogonal=0), data)
@@ -173,13 +173,11 @@ def test_tiles_stand_side_by_side():
         np.testing.assert_allclose(empty, np.tile(blue, (len(empty), 1)))
 
 
-def test_runs_on_images_have_a_baseline_of_images_and_keep_their_sizes():
+def test_recipes_of_images_keep_their_sizes():
     config = recipe_of("conv-solvegp", num_layers=2, image_shape="6, 6,3", **SIZES)
     assert config.image == (6, 6, 3)
     assert config.sizes == (6, 5)
     assert config.shrunk_to(4) == config
-    base = baseline_of(config)
-    assert (base.name, base.sizes, base.num_layers) == ("conv-svgp", (6,), 2)
 
 
 def test_the_memory_of_images_grows_with_patches_and_layers():

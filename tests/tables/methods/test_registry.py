@@ -1,4 +1,4 @@
-"""Recipes: their options, sizes, memory and baselines, and what follows from the registry."""
+"""Recipes: their options, sizes and memory, and what follows from the registry."""
 
 import ast
 import dataclasses
@@ -20,8 +20,6 @@ from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.mixture import Mixture
 from gpflow_sparse.tables.methods.registry import (
     RECIPES,
-    baseline_of,
-    kind_of,
     recipe_of,
     stored_recipe,
 )
@@ -85,7 +83,6 @@ def test_a_recipe_has_a_function_and_documented_options(name):
         assert is_documented or field.name in elsewhere
     made = recipe_of(name)
     assert made.num_elements(1000, 4, 1) < made.num_elements(100_000, 4, 1)
-    assert not made.baseline_name or baseline_of(made).name == made.baseline_name
     stored = stored_recipe(name, dataclasses.asdict(made))
     assert stored == made
 
@@ -132,11 +129,11 @@ def test_the_worked_example_of_a_method_trains_and_predicts(run, rng, tmp_path, 
     assert status == 0, errors
     status, _, errors = run("predict", "--model", "run", *table, "predictions.csv")
     assert status == 0, errors
-    model = gs.load(tmp_path / "run" / "model.safetensors")
-    assert isinstance(model, gpflow.models.GPRFITC)
+    estimator = gs.load(tmp_path / "run" / "model.safetensors")
+    assert isinstance(estimator.model_, gpflow.models.GPRFITC)
     X = np.loadtxt(tmp_path / "my.csv", delimiter=",", skiprows=1)[:, :2]
     found = read_csv((tmp_path / "predictions.csv").read_text())["mean"]
-    np.testing.assert_allclose(found, model.standardizer.predict_y(model, X)[0][:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found, estimator.predict(X), rtol=1e-6)
 
 
 def test_the_worked_example_of_a_method_changes_lines_that_are_there():
@@ -164,17 +161,6 @@ def test_a_hybrid_basis_keeps_an_even_number_of_features_when_it_shrinks():
     assert recipe.shrunk_to(1000).num_inducing == 40
     assert recipe.shrunk_to(100).num_inducing == 24  # a quarter is 25
     assert recipe.shrunk_to(104).num_inducing == 26
-
-
-def test_baselines_share_the_options_that_they_have():
-    base = baseline_of(recipe_of("solvegp", num_inducing=40, num_orthogonal=30, seed=3))
-    assert (base.name, base.sizes, base.seed) == ("svgp", (40,), 3)
-    assert baseline_of(recipe_of("rvm", learning_rate=0.1)).learning_rate == 0.02
-    assert baseline_of(recipe_of("solvegp", learning_rate=0.3)).learning_rate == 0.3
-    near = baseline_of(recipe_of("swsgp", num_steps=7))
-    assert (near.num_inducing, near.initialization, near.num_steps) == (512, "kmeans", 7)
-    assert baseline_of(recipe_of("deep", num_layers=3)).sizes == (256,)
-    assert kind_of("svgp").baseline_name == kind_of("auto").baseline_name == ""
 
 
 def test_deep_models_of_tables_have_fewer_points_in_hidden_layers():
