@@ -28,7 +28,6 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_target,
 )
 from gpflow_sparse.tables.estimators.weights import row_weights
-from gpflow_sparse.tables.fitting.choice import fit_task
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
 from gpflow_sparse.tables.fitting.evaluation import (
@@ -38,6 +37,7 @@ from gpflow_sparse.tables.fitting.evaluation import (
     moments_in_chunks,
 )
 from gpflow_sparse.tables.fitting.observations import joint_samples, sample_outputs
+from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM
 from gpflow_sparse.tables.fitting.weights import weights_of_copies

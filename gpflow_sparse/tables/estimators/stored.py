@@ -15,7 +15,7 @@ from gpflow_sparse.tables.estimators.estimators import (
     SparseGPEstimator,
     SparseGPRegressor,
 )
-from gpflow_sparse.tables.fitting.choice import Attempt
+from gpflow_sparse.tables.fitting.attempts import Attempt
 from gpflow_sparse.tables.methods.registry import stored_recipe
 from gpflow_sparse.tables.reading.columns import Column, TableEncoder
 

@@ -9,9 +9,10 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset, Standardizer, metrics
 from gpflow_sparse.inference.shrinkage import best_temperature
 from gpflow_sparse.tables.fitting.baselines import score_baseline
-from gpflow_sparse.tables.fitting.candidate import Candidate
-from gpflow_sparse.tables.fitting.choice import choose, held_out_scores
+from gpflow_sparse.tables.fitting.choice import choose
+from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.task import Task, candidates
+from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.fitting.tree_mean import fit_tree_mean
 from gpflow_sparse.tables.fitting.weights import weighted_rows
 from gpflow_sparse.tables.methods.registry import RECIPES, recipe_of

@@ -17,8 +17,10 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.tables.fitting import baselines
 from gpflow_sparse.tables.fitting.baselines import LINEAR, TREES, baseline_moments, score_baseline
-from gpflow_sparse.tables.fitting.choice import Task, choose, train
+from gpflow_sparse.tables.fitting.choice import choose
 from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.fitting.task import Task
+from gpflow_sparse.tables.fitting.training import train
 from gpflow_sparse.tables.methods.rows import num_distinct
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
