@@ -21,8 +21,7 @@ from gpflow_sparse.tables.cli.terminal import (
 )
 from gpflow_sparse.tables.methods.registry import AUTO, RECIPES
 
-# Minutes of the automatic choice, and rows in a call of a model.
-_MINUTES, _CHUNK = 5.0, 20_480
+_MINUTES = 5.0  # of the automatic choice
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -125,7 +124,7 @@ def predict(path: Path, device: str | None, data: Path, output: Path | None) -> 
         estimator = runs.load(path)
         frame = runs.read_inputs(estimator, str(data), read_frame)
         with progress_of_rows(len(frame), enabled=output is not None) as advance:
-            write_csv(output, runs.predictions(estimator, frame, _CHUNK, advance))
+            write_csv(output, runs.predictions(estimator, frame, advance))
         if output is not None:
             click.echo(f"{len(frame)} predictions in {output}", err=True)
 

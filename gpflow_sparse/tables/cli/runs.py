@@ -13,6 +13,7 @@ import pandas as pd
 import tensorflow as tf
 
 import gpflow_sparse as gs
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.persistence.saving import save_of_run
 from gpflow_sparse.tables.cli.folders import MODEL, PAGE, RECORD, RunFolder
 from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split_rows
@@ -20,9 +21,12 @@ from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_traini
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.tables.fitting.calibration import summary
 from gpflow_sparse.tables.fitting.evaluation import evaluate, predict_interval
+from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
-from gpflow_sparse.tables.methods.registry import AUTO, kind_of
+from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 
+# Rows of a part of predictions; draws of observations do not depend on the parts.
+_PART = 4 * BLOCK
 # Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
 _FEW_ROWS = 30
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
@@ -77,6 +81,8 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     :raises ValueError: for rows, options or a folder that cannot be used.
     """
     begin = time.perf_counter()
+    options = {name: value for name, value in run.options.items() if name != "transform"}
+    recipe_of(run.method, **options)  # refuses options that the method does not have
     folder = RunFolder(output or _usual_folder(run))
     plot = plot and _can_report(folder.path / PAGE)
     phase(f"reading {run.source.data}")
@@ -181,7 +187,13 @@ def read_inputs(estimator: Any, data: str, read: Callable[[str], pd.DataFrame]) 
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
-    for note in estimator.encoder_.gaps(frame):  # refuses a table without a column that is used
+    used = [column.name for column in estimator.encoder_.columns_ if column.kind != "dropped"]
+    if lacking := [name for name in used if name not in frame]:
+        raise ValueError(
+            f"{data} lacks columns of the training data: {listed(lacking)}; it has "
+            f"{listed(list(frame.columns))}."
+        )
+    for note in estimator.encoder_.gaps(frame):
         click.echo(note, err=True)
     return frame.reindex(columns=names)
 
@@ -250,15 +262,15 @@ def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int)
 
 
 def predictions(
-    estimator: Any, frame: pd.DataFrame, size: int, advance: Callable[[int], None]
+    estimator: Any, frame: pd.DataFrame, advance: Callable[[int], None]
 ) -> Iterator[pd.DataFrame]:
     """
-    Predictions in original units as named columns, in parts of ``size`` rows: mean, standard
+    Predictions in original units as named columns, in parts of some thousand rows: mean, standard
     deviation of an observation, and the central 95 % interval, with the median in place of the mean
     for transformed outputs; or the probability of each class and the likeliest class.
     """
-    for start in range(0, len(frame), size):
-        part = frame.iloc[start : start + size]
+    for start in range(0, len(frame), _PART):
+        part = frame.iloc[start : start + _PART]
         yield _predicted(estimator, part)
         advance(len(part))
 

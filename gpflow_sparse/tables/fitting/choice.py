@@ -67,8 +67,8 @@ def choose(
     recipe_of(AUTO, **task.options)  # refuses options that no method has
     names = candidates(task)
     if len(names) == 1:
-        kind = "images" if task.has_images else f"{task.num_rows} rows"
-        return Choice(task.recipe(names[0]), f"{names[0]} is the method for {kind} of this kind.")
+        kind = "images" if task.has_images else f"tables of this kind with {task.num_rows} rows"
+        return Choice(task.recipe(names[0]), f"{names[0]} is the method for {kind}.")
     race = _Race(task, seconds, report)
     try:
         race.run(names)

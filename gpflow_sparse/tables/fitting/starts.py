@@ -189,7 +189,8 @@ class InitialHyperparameters:
             trials = self._ranked([_Trial(name, *key) for name in names], self._kernels_until)
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
         trials = [_Trial(names[0], *key, subset) for subset in subsets]
-        is_exact = not recipe.is_trained  # the start is the end
+        # of the models whose start is the end, the one that predicts from all rows
+        is_exact = not (recipe.is_trained or hasattr(recipe, "num_neighbors"))
         if repeated or (is_exact and num_rows <= EXACT_SUBSET):
             with_one = {False} if is_exact and names[0] is not None else set()
             kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]

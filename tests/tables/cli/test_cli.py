@@ -132,7 +132,7 @@ def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
     write_csv(tmp_path / "less.csv", ["red,1"], "color,height")
     code, _, err = run("predict", "--model", "run", "--data", "less.csv")
     assert code == 1
-    assert "X lacks columns of the training data: width" in err
+    assert "less.csv lacks columns of the training data: width; it has color, height." in err
 
 
 def test_the_automatic_choice_is_recorded(run, rng, tmp_path):
@@ -141,7 +141,7 @@ def test_the_automatic_choice_is_recorded(run, rng, tmp_path):
     assert code == 0, err
     record = last_json(out)
     assert (record["title"], record["chosen"]) == ("GP mixture", "mixture")
-    assert "mixture is the method for at most 1000 rows." in record["reason"]
+    assert "mixture is the method for tables of this kind with 72 rows." in record["reason"]
     assert record["minutes"] == 5.0
 
 
@@ -186,7 +186,8 @@ def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeyp
 def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     write_csv(tmp_path / "my.csv", numbers(rng))
     method = (["solvegp"] + [m for f, m in itertools.pairwise(arguments) if f == "--method"])[-1]
-    code, _, err = run("fit", "--method", method, *read_by(method, SMALL), *arguments)
+    sizes = read_by(method, SMALL)
+    code, _, err = run("fit", "--method", method, *sizes, *ALONE, *arguments)
     assert code == 1
     assert all(word in err for word in words), err
     assert "Traceback" not in err

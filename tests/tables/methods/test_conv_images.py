@@ -180,15 +180,6 @@ def test_recipes_of_images_keep_their_sizes():
     assert config.shrunk_to(4) == config
 
 
-def test_the_memory_of_images_grows_with_patches_and_layers():
-    def need(**options):
-        config = recipe_of("conv-solvegp", **{**SIZES, "batch_size": 1000, **options})
-        return config.num_elements(1000, 784, 10)
-
-    assert need(num_inducing=600) > 2 * need(num_inducing=300) - need()
-    assert need(num_layers=3) > need(num_layers=2) > need()
-
-
 @pytest.mark.nightly
 def test_a_few_steps_learn_which_rows_are_bright():
     from gpflow_sparse import training

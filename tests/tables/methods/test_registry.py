@@ -1,4 +1,4 @@
-"""Recipes: their options, sizes and memory, and what follows from the registry."""
+"""Recipes: their options, sizes, and what follows from the registry."""
 
 import ast
 import dataclasses
@@ -82,7 +82,6 @@ def test_a_recipe_has_a_function_and_documented_options(name):
         is_documented = f":param {field.name}:" in function.__doc__
         assert is_documented or field.name in elsewhere
     made = recipe_of(name)
-    assert made.num_elements(1000, 4, 1) < made.num_elements(100_000, 4, 1)
     stored = stored_recipe(name, dataclasses.asdict(made))
     assert stored == made
 
@@ -166,40 +165,8 @@ def test_a_hybrid_basis_keeps_an_even_number_of_features_when_it_shrinks():
 def test_deep_models_of_tables_have_fewer_points_in_hidden_layers():
     recipe = recipe_of("deep")
     assert (recipe.num_layers, recipe.sizes, recipe.num_hidden_inducing) == (2, (256, 256), 128)
-    shallow = dataclasses.replace(recipe, num_layers=1)
-    more = recipe.num_elements(10_000, 8, 1) - shallow.num_elements(10_000, 8, 1)
-    assert more == 4 * 8 * (128**2 // 2 + 256) + 10 * 128**2 + 24 * 128 * 512
     near = recipe_of("deep", num_neighbors=5, num_inducing=40)
     assert (near.sizes, near.num_hidden_inducing, near.natural_gradients) == ((40,), 40, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "shape", "expected"),
-    [
-        # ten 1024 x 1024, ten 1024 x 1024 for the batch, data and parameters
-        (
-            *("solvegp", {"num_inducing": 512, "num_orthogonal": 512}, (100_000, 8, 1)),
-            900_000 + 4 * (8192 + 2 * (131072 + 512)) + 20 * 1024**2,
-        ),
-        # twelve m x m and four m x n for each of three latent functions
-        ("basis_svgp", {}, (10_000, 8, 3), 90_000 + 36 * 10**6 + 12 * 1000 * 1024),
-        (
-            "qsgp",
-            {"basis": "fourier", "num_basis": 1000, "basis_batch_size": 100, "batch_size": 50}
-            | {"num_control_rows": 30},
-            (500, 3, 1),
-            500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200,
-        ),
-        ("exact", {}, (2000, 3, 1), 5 * 2000**2),
-    ],
-)
-def test_elements_in_memory(method, options, shape, expected):
-    assert recipe_of(method, **options).num_elements(*shape) == expected
-
-
-def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
-    small, large = (recipe_of("grief").num_elements(rows, 8, 1) for rows in (10_000, 1_010_000))
-    assert large - small == 1_000_000 * 9  # the data themselves
 
 
 @pytest.mark.nightly
