@@ -20,9 +20,7 @@ MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 CHOICE, START = "choice.json", "start.safetensors"
-PAGE = "report.html"
-# All pictures; the first is made for all methods, the others for methods of images.
-PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
+PAGE, INDEX = "report.html", "index.html"
 
 
 @dataclass(frozen=True)
@@ -84,11 +82,6 @@ class RunConfig:
     def method(self) -> str:
         """Name of the method."""
         return self.recipe.name
-
-    @property
-    def pictures(self) -> tuple[str, ...]:
-        """Names of the picture files of the run."""
-        return PICTURES if self.recipe.takes_images else PICTURES[:1]
 
     @property
     def image(self) -> tuple[int, int, int] | None:

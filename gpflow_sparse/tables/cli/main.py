@@ -14,7 +14,7 @@ import click
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.tables.cli import workers
-from gpflow_sparse.tables.cli.config import MODEL, RUN_OPTIONS, RunConfig
+from gpflow_sparse.tables.cli.config import INDEX, MODEL, PAGE, RUN_OPTIONS, RunConfig
 from gpflow_sparse.tables.cli.options import MethodCommand, command_options, is_chosen
 from gpflow_sparse.tables.cli.session import session
 from gpflow_sparse.tables.cli.terminal import (
@@ -60,7 +60,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @command_options(RunConfig, RUN_OPTIONS, data=HomeText())
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
-@click.option("--plot/--no-plot", default=True, help="Write a report and pictures.")
+@click.option("--plot/--no-plot", default=True, help="Write a report.")
 @click.option(
     "--workers",
     "num_workers",
@@ -103,9 +103,9 @@ def fit(
         if not workers.is_chief():
             training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
             workers.leave()
-        plot = plot and _can_plot()
+        plot = plot and _can_plot(folder)
         with outputs.locked(folder), _kept_after_ctrl_c(folder):
-            outputs.prepare_folder(folder, config, resume=resume, plot=plot)
+            outputs.prepare_folder(folder, config, resume=resume)
             _announce(config, dataset)
             options = {"resume": resume, "strategy": strategy}
             trained, record = training.run(config, dataset, folder, **options)
@@ -113,7 +113,7 @@ def fit(
             _print_layers(trained[0].model, dataset)
             if plot:
                 phase("drawing the report")
-                _draw(folder, config, dataset, trained)
+                _write_run_report(folder, dataset, trained[0])
             click.echo(f"model and scores are in {folder}", err=True)
             if as_json:
                 click.echo(json.dumps(record))
@@ -175,22 +175,21 @@ def evaluate(
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
     with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.tables.cli import stored
+        from gpflow_sparse.tables.cli import outputs, stored
         from gpflow_sparse.tables.fitting.evaluation import evaluate as score
-        from gpflow_sparse.tables.report import report as reports
+        from gpflow_sparse.tables.report import require_report
 
         model = stored.open_model(path)
         if report is not None:
-            reports.require_reportable(report, model)
-        X, Y, empty, weights = stored.read_pairs(model, data, target)
+            outputs.require_folder(report)
+            require_report(report / INDEX)
+        X, Y, weights = stored.read_pairs(model, data, target)
         phase(f"scoring {len(Y)} rows")
         rows = model.standardizer, X, Y, model.num_classes
         metrics, predictions = score(model.predictor, *rows, chunk_size, weights)
         if report is not None:
             phase("writing the report")
-            scored = reports.Scored(X, Y, metrics, predictions, data, empty, weights)
-            page = reports.write_report(report, model, scored)
-            click.echo(f"the report is {page}", err=True)
+            _write_report(report / INDEX, model, data, (X, Y), (metrics, predictions))
         result = {"title": model.title, **metrics}
         print_results([result], len(Y))
         if as_json:
@@ -234,14 +233,20 @@ def _load(config: RunConfig) -> tuple[RunConfig, Any]:
     return config.with_recipe(sized(config.recipe, dataset.train[0], chosen)), dataset
 
 
-def _can_plot() -> bool:
-    """Whether figures can be drawn; says why not."""
-    from gpflow_sparse.tables.report import plots
+def _can_plot(folder: Path) -> bool:
+    """
+    Whether a report can be drawn; says why not.
+
+    :raises ValueError: if the page in the folder is no report.
+    """
+    from gpflow_sparse.tables.report import require_report
 
     try:
-        plots.require_matplotlib()
+        require_report(folder / PAGE)
     except ValueError as error:
-        click.echo(f"no report or figures: {error}", err=True)
+        if "matplotlib" not in str(error):
+            raise
+        click.echo(f"no report: {error}", err=True)
         return False
     return True
 
@@ -286,21 +291,44 @@ def _kept_after_ctrl_c(folder: Path) -> Iterator[None]:
         resumed(what)
 
 
-def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
-    """
-    Draw predictions of the test rows, of images also patches and the least certain images, and
-    write the report unless the model is deep.
-    """
-    from gpflow_sparse.tables.cli import rows
-    from gpflow_sparse.tables.report import plots, report
+def _write_run_report(folder: Path, dataset: Any, trained: Any) -> None:
+    """Write the report on a finished run, or say why there is none: the run itself is complete."""
+    from gpflow_sparse.tables.cli import rows, stored
 
-    X, Y = rows.original_units(dataset, dataset.test)
-    labels = dataset.table.labels if dataset.table else None
-    plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name, labels)
-    if config.recipe.takes_images:
-        plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
-    if not hasattr(trained[0].model, "layers"):
-        report.write_run_report(folder, dataset, trained[0])
+    try:
+        pair = rows.original_units(dataset, dataset.test)
+        scored = trained.metrics, trained.predictions
+        _write_report(folder / PAGE, stored.open_model(folder), None, pair, scored)
+    except ValueError as error:
+        click.echo(f"no report is written: {error}", err=True)
+
+
+def _write_report(path: Path, model: Any, data: str | None, pair: Any, scored: Any) -> None:
+    """Write the report on rows of a file, or on the test rows of a run, and say where it is."""
+    import numpy as np
+
+    from gpflow_sparse.tables.cli import stored
+    from gpflow_sparse.tables.report import write_report
+
+    X, Y = pair
+    frame, is_encoded = stored.frame_of(model, data, X)
+    known = model.record or {"results": [{}]}
+    rows = "test rows, which were not trained on"
+    record = {
+        "rows": rows if data is None else f"rows of {Path(data).name}",
+        **known["results"][0],
+        "versions": known.get("versions", {}),
+    }
+    write_report(
+        path,
+        stored.estimator_of(model, is_encoded=is_encoded),
+        frame,
+        np.array(model.labels)[Y[:, 0].astype(int)] if model.num_classes else Y,
+        title=f"{model.target_name or 'y'} by {model.title}",
+        record=record,
+        scored=scored,
+    )
+    click.echo(f"the report is {path}", err=True)
 
 
 def _print_layers(model: Any, dataset: Any) -> None:

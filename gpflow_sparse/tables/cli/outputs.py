@@ -15,16 +15,14 @@ from gpflow_sparse.tables.cli.config import (
     CONFIG,
     MODEL,
     PAGE,
-    PICTURES,
     RECORD,
     RunConfig,
     read_record,
     read_with_config,
 )
 
-# Names of writers, stored in model headers, in text blocks of PNG files and in HTML heads.
+# Name of the writer, stored in the header of a model and in configurations.
 FIT = "gpflow-sparse fit"
-REPORT = "gpflow-sparse evaluate --report"
 _START = 4096  # bytes at the start of a file in which its writer is named
 _LOCK = ".gpflow-sparse.lock"
 
@@ -98,18 +96,17 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool = True) -> None:
+def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     """
     Make sure that a run replaces and removes only files of a run, does not replace an
     unfinished run, and does not continue a different one; then write its configuration.
 
-    :param plot: whether a report and pictures will be written.
     :raises ValueError: naming the file that no run wrote, or the option to add or change.
     """
     note = folder / CHECKPOINTS / CONFIG
     mine = config.to_record()
     unfinished, finished = _unfinished(folder), _finished(folder)
-    require_own(folder, (MODEL, *((PAGE, *config.pictures) if plot else ())), FIT)
+    require_own(folder, (MODEL,), FIT)
     if unfinished is not None:  # a baseline may be dropped or added when a run is resumed
         unfinished["baseline"] = config.baseline
     if unfinished is not None and _has_results(folder):
@@ -225,6 +222,6 @@ def _files_of_run(folder: Path) -> Iterator[Path]:
     """Files that ``fit`` wrote into a folder; empty for other folders."""
     if not any((folder / name).is_file() for name in (RECORD, f"{CHECKPOINTS}/{CONFIG}")):
         return
-    names = (RECORD, MODEL, PAGE, *PICTURES)
+    names = (RECORD, MODEL, PAGE)
     paths = (*(folder / name for name in names), *folder.glob(f"{CHECKPOINTS}/**/*"))
     yield from (path for path in paths if path.is_file())

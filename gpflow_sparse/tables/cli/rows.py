@@ -107,7 +107,6 @@ def _split_file(
         table=table,
         test_rows=numbers[test],
         notes=notes,
-        test_empty=None if table is None else table.empty(inputs.iloc[test]),
         weights=None if weights is None else weights.loc[numbers[train]].to_numpy(),
         test_weights=None if weights is None else weights.loc[numbers[test]].to_numpy(),
     ), (numbers[train], numbers[test])

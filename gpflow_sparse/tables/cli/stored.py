@@ -23,6 +23,8 @@ from gpflow_sparse.tables.cli.rows import (
     original_units,
     read_weights,
 )
+from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.tables.fitting.choice import Attempt
 from gpflow_sparse.tables.fitting.evaluation import (
     class_probabilities,
     moments_in_chunks,
@@ -31,6 +33,7 @@ from gpflow_sparse.tables.fitting.evaluation import (
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.rows import require_range
+from gpflow_sparse.tables.reading.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.tables.reading.table_format import TableFormat
 from gpflow_sparse.tables.reading.tables import column_named, notes_of
 
@@ -136,19 +139,18 @@ def load_run_data(stored: StoredModel) -> Dataset:
 
 def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """
     Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
     :param target: column to predict; None for the target of training.
-    :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`, or None
-        for a model that was not trained on a table; and the weights of the rows, or None for 1.
+    :return: with them the weights of the rows, or None for 1.
     :raises ValueError: if a column is missing, or the test rows of the run are not known.
     """
     if data is None:
         dataset = load_run_data(stored)
         rows = original_units(dataset, dataset.test)
-        return *rows, dataset.test_empty, dataset.test_weights
+        return *rows, dataset.test_weights
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
         raise ValueError(f"target is missing: which column of {data} should be compared?")
@@ -156,8 +158,52 @@ def read_pairs(
     if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
     _require_range(stored, data, X, Y)
-    empty = None if stored.table is None or frame is None else stored.table.empty(frame)
-    return X, Y, empty, None if frame is None else _weights_in(stored, frame)
+    return X, Y, None if frame is None else _weights_in(stored, frame)
+
+
+def estimator_of(stored: StoredModel, *, is_encoded: bool) -> Any:
+    """
+    The fitted estimator of a stored model.
+
+    :param is_encoded: whether its rows are encoded inputs in place of a table.
+    """
+    is_class = stored.num_classes is not None
+    estimator: Any = (SparseGPClassifier if is_class else SparseGPRegressor)()
+    names = stored.feature_names or [f"x{i}" for i in range(stored.standardizer.x_mean.shape[0])]
+    columns = tuple(Column(name, "number") for name in names)
+    table = None if is_encoded else stored.table
+    estimator.encoder_ = TableEncoder.from_columns(columns) if table is None else table.encoder
+    estimator.model_, estimator._posterior = stored.model, stored.predictor
+    estimator.recipe_ = RunConfig().recipe if stored.config is None else stored.config.recipe
+    estimator.method_, estimator._one_dimensional = stored.title, True
+    estimator.n_features_in_ = estimator.encoder_.n_features_in_
+    estimator.feature_names_in_ = estimator.encoder_.feature_names_in_
+    choice = (stored.record or {}).get("choice", {"reason": "", "attempts": []})
+    estimator.reason_ = choice["reason"]
+    estimator.attempts_ = tuple(Attempt(**attempt) for attempt in choice["attempts"])
+    if is_class:
+        estimator.classes_ = np.array(stored.labels)
+    return estimator
+
+
+def frame_of(stored: StoredModel, data: str | None, X: np.ndarray) -> tuple[pd.DataFrame, bool]:
+    """
+    The cells of the rows scored, and whether these are encoded inputs: of named data sets, files of
+    numbers and folders.
+
+    :param data: the file of the rows; None for the test rows of the run.
+    :param X: their encoded inputs.
+    """
+    dataset = load_run_data(stored) if data is None else None
+    numbers = np.arange(len(X)) if dataset is None else dataset.test_rows
+    if stored.table is None or numbers is None:
+        names = stored.feature_names or [f"x{i}" for i in range(X.shape[1])]
+        frame = pd.DataFrame(X, columns=list(names))
+        return frame.set_axis(1 + (np.arange(len(X)) if numbers is None else numbers)), True
+    path = data or stored.config.data  # type: ignore[union-attr]
+    frame = as_frame(stored.table.read(path)).reset_index(drop=True)
+    names = [column.name for column in stored.table.columns]
+    return frame.iloc[numbers].set_axis(1 + numbers).reindex(columns=names), False
 
 
 def _weights_in(stored: StoredModel, frame: pd.DataFrame) -> np.ndarray | None:

@@ -1,6 +1,5 @@
 """The command line, as a user meets it."""
 
-import html
 import io
 import itertools
 import json
@@ -71,7 +70,7 @@ def test_the_default_data_set_trains_and_is_judged_beside_svgp(run, tmp_path):
     assert set(record["versions"]) >= {"gpflow", "tensorflow", "numpy", "python"}
     assert record["config"]["num_orthogonal"] == 8
     assert "95 % coverage" in out
-    assert (tmp_path / "run" / "predictions.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "run" / "report.html").is_file()
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == record
     scored = last_json(run("evaluate", "--model", "run")[1])
     for name in ("rmse", "nlpd", "crps", "coverage"):
@@ -398,10 +397,8 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     assert titles == ["Convolutional SOLVE-GP(8+7)", "Convolutional SVGP(8)"]
     assert record["config"]["natural_gradients"] == 0.0
     assert record["results"][0]["error_rate"] <= 1 / 6
-    pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
-    assert pictures == {"predictions.png", "patches.png", "confusion.png", "uncertain.png"}
     assert "the report is run/report.html" in err
-    assert "None can be shown." in (tmp_path / "run" / "report.html").read_text()  # of pixels
+    assert "The first 8 inducing patches." in (tmp_path / "run" / "report.html").read_text()
     code, out, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 0, err
     again = last_json(out)
@@ -430,9 +427,8 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
     again = last_json(run("evaluate", "--model", "run", "--chunk-size", "4")[1])
     for name in ("error_rate", "nlpd"):
         np.testing.assert_allclose(again[name], result[name], rtol=1e-9)
-    code, _, err = run("evaluate", "--model", "run", "--report", "page")
-    assert code == 1
-    assert "a report on images needs a model of one layer" in err
+    assert run("evaluate", "--model", "run", "--report", "page")[0] == 0
+    assert "inducing patches" in (tmp_path / "page" / "index.html").read_text()
 
 
 @pytest.mark.nightly
@@ -456,7 +452,7 @@ def test_deep_models_of_tables_take_layers_neighbors_and_classes(run, rng, tmp_p
     assert run("evaluate", "--model", "run", "--report", "page")[0] == 0
     page = (tmp_path / "page" / "index.html").read_text()
     assert "DeepGP is not one stationary kernel" in page
-    assert "Effect of width" in page
+    assert "Partial dependence on width" in page
     code, _, err = run("fit", *options, "--num-orthogonal", "3", "--output", "other")
     assert code == 1
     assert "num_orthogonal must be 0 with num_neighbors" in err
@@ -584,16 +580,14 @@ def test_evaluate_writes_a_report(run, here, tmp_path):
     code, out, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 0, err
     assert "page/index.html" in err
-    files = {path.name for path in (tmp_path / "page").iterdir()}
-    assert files == {"index.html", "diagnostics.json"}
+    assert [path.name for path in (tmp_path / "page").iterdir()] == ["index.html"]
     page = (tmp_path / "page" / "index.html").read_text()
     assert f"{last_json(out)['rmse']:.4g}" in page
     names = json.loads((tmp_path / "run" / "result.json").read_text())["dataset"]["feature_names"]
-    found = json.loads((tmp_path / "page" / "diagnostics.json").read_text())
-    assert [entry["column"] for entry in found["hyperparameters"]["columns"]] == names
     assert all(f"<td>{name}</td>" in page for name in names)
-    own = (tmp_path / "run" / "report.html").read_text()  # which fit wrote, of the same rows
-    assert own.replace("gpflow-sparse fit", "gpflow-sparse evaluate --report") == page
+    assert (
+        tmp_path / "run" / "report.html"
+    ).read_text() == page  # which fit wrote, of the same rows
 
 
 @pytest.mark.nightly
@@ -612,7 +606,6 @@ def test_rows_of_a_report_have_their_numbers_in_the_file(run, rng, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     surprising = page.split("<h2>Most surprising rows</h2>")[1]
     assert re.findall(r"<td>([^<]*)</td>", surprising)[:2] == [str(far + 1), "900"]
-    assert "1 rows without 'price' are not used." in html.unescape(page)
 
 
 def test_a_target_whose_squares_vanish_is_refused_with_a_reason(run, rng, tmp_path):
@@ -699,7 +692,7 @@ def test_test_rows_are_taken_only_from_the_file_as_it_was(run, here, rng, tmp_pa
     code, _, err = run("evaluate", "--model", "../run", *arguments)
     assert code == 0, err
     page = (tmp_path / "elsewhere" / "page" / "index.html").read_text()
-    assert "All entries refer to the rows scored" in page
+    assert "Measured on 20 rows of new.csv: too few" in page
     (tmp_path / "my.csv").unlink()
     code, _, err = run("evaluate", "--model", "../run")
     assert code == 1

@@ -19,7 +19,6 @@ from gpflow_sparse.tables.cli import outputs, stored
 from gpflow_sparse.tables.cli import training as runs
 from gpflow_sparse.tables.cli.config import RunConfig
 from gpflow_sparse.tables.methods.registry import recipe_of
-from gpflow_sparse.tables.report import plots
 from tests.tables.cli.command_line import (
     ALONE,
     FIT,
@@ -57,8 +56,7 @@ def contents(folder):
     [
         *("checkpoints/mine", "checkpoints/config.json", "checkpoints/solvegp/notes.txt"),
         *("checkpoints/checkpoint-000000100.safetensors", "model.safetensors", "result.json"),
-        *("checkpoints/solvegp/checkpoint-000000100.safetensors", "predictions.png"),
-        "report.html",
+        "checkpoints/solvegp/checkpoint-000000100.safetensors",
     ],
 )
 def test_files_of_a_person_are_refused_by_name_before_training(run, here, no_training, name, begun):
@@ -240,9 +238,17 @@ def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
 @pytest.mark.parametrize(
     ("place", "words", "resumes"),
     [
-        ("runs.training.calibration.calibrate", "the training steps so far are kept in new", True),
-        ("runs.training.evaluate", "the trained model is kept in new, without scores", True),
-        ("runs.report.diagnostics", "the run in new is complete, but for its report", False),
+        (
+            "tables.cli.training.calibration.calibrate",
+            "the training steps so far are kept in new",
+            True,
+        ),
+        ("tables.cli.training.evaluate", "the trained model is kept in new, without scores", True),
+        (
+            "tables.report.report.diagnostics",
+            "the run in new is complete, but for its report",
+            False,
+        ),
     ],
 )
 def test_ctrl_c_after_the_last_step_says_what_is_kept(
@@ -337,7 +343,7 @@ def test_a_baseline_that_fails_is_reported_and_costs_nothing(run, here, monkeypa
     assert json.loads((here / "new" / "result.json").read_text()) == record
     scored = last_json(run("evaluate", "--model", "new")[1])
     np.testing.assert_allclose(scored["rmse"], ours["rmse"])
-    assert (here / "new" / "predictions.png").is_file()
+    assert (here / "new" / "report.html").is_file()
     assert not (here / "new" / "checkpoints").exists()
     for option in ([], ["--no-baseline"]):
         code, _, err = run(*FIT, "--output", "new", "--resume", *option)
@@ -380,7 +386,7 @@ def no_matplotlib(monkeypatch):
 def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_matplotlib):
     code, out, err = run(*FIT, "--no-baseline", "--output", "new")
     assert code == 0
-    said = err.index("no report or figures: drawing needs matplo")
+    said = err.index("no report: a report needs matplotlib")
     assert said < err.index("training and 8 test rows")
     assert len(last_json(out)["results"]) == 1
     assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
@@ -396,8 +402,7 @@ def test_a_report_that_cannot_be_made_costs_nothing_else(run, here, monkeypatch)
     assert code == 0
     assert "no report is written: no diagnostics" in err
     assert len(last_json(out)["results"]) == 1
-    expected = ["model.safetensors", "predictions.png", "result.json"]
-    assert sorted(contents(here / "new")) == expected
+    assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
 
 
 def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
@@ -406,13 +411,12 @@ def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
     monkeypatch.setattr("gpflow_sparse.tables.fitting.evaluation.evaluate", None)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
-    assert "drawing needs matplotlib" in err
+    assert "a report needs matplotlib" in err
 
 
 OUTPUTS = {
     "run/model.safetensors": "the model",
     "run/result.json": "the files of a run",
-    "run/predictions.png": "the files of a run",
     "run/report.html": "the files of a run",
     "other/result.json": "the files of a run",
     "other/model.safetensors": "the files of a run",
@@ -455,16 +459,19 @@ def test_predictions_are_replaced_also_in_the_folder_of_the_run(run, here):
     assert (here / "run" / "p.csv").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("name", ["index.html", "diagnostics.json"])
-def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
-    (here / "page").mkdir()
-    (here / "page" / name).write_text("<p>mine</p>")
+@pytest.mark.parametrize("command", [["evaluate", "--report", "page"], ["fit"]])
+def test_a_report_replaces_only_a_report(run, here, monkeypatch, no_training, command):
+    path = here / ("page/index.html" if len(command) > 1 else "run/report.html")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("<p>mine</p>")
+    before = contents(path.parent)
     with monkeypatch.context() as patch:
         patch.setattr("gpflow_sparse.tables.fitting.evaluation.evaluate", None)
-        code, _, err = run("evaluate", "--model", "run", "--report", "page")
+        options = ["--model", "run"] if len(command) > 1 else [*FIT[1:], "--output", "run"]
+        code, _, err = run(*command, *options)
     assert code == 1
-    assert f"page/{name} was not written by gpflow-sparse evaluate --report" in err
-    assert contents(here / "page") == {name: b"<p>mine</p>"}
+    assert f"{path.parent.name}/{path.name} is no report, and would be replaced by one" in err
+    assert contents(path.parent) == before
 
 
 @pytest.mark.nightly
@@ -475,15 +482,6 @@ def test_a_report_is_replaced_by_the_next_and_leaves_other_files(run, here):
         code, _, err = run("evaluate", "--model", "run", "--report", "page")
         assert code == 0, err
     assert (here / "page" / "notes.txt").read_text() == "mine"
-
-
-def test_a_report_does_not_replace_pictures_of_a_run_nor_the_other_way_round(tmp_path):
-    writers = (outputs.FIT, outputs.REPORT)
-    for writer in writers:
-        plots.save_figure(plots.new_figure(1.0, 1.0), tmp_path / "confusion.png", writer)
-        assert [outputs.was_written_by(tmp_path / "confusion.png", w) for w in writers] == [
-            w == writer for w in writers
-        ]
 
 
 ROWS = 60
