@@ -59,10 +59,15 @@ def save_with_classes(model: Any, path: str | os.PathLike) -> list[type]:
 
 def _parts(model: Any) -> tuple[Any, dict[str, str]]:
     """A model, or the model of a fitted estimator, and what else its file holds."""
-    if not hasattr(model, "as_text"):
+    if not hasattr(model, "get_params"):
         return model, {}
-    text = model.as_text()
+    text = _of_estimators().as_text(model)  # refuses one that is not fitted
     return model.model_, {_ESTIMATOR: text}
+
+
+def _of_estimators() -> Any:
+    """The module of a layer above this one, always the same, that stores estimators."""
+    return importlib.import_module("gpflow_sparse.tables.estimators.stored")
 
 
 def save_of_run(model: Any, path: str | os.PathLike) -> None:
@@ -173,9 +178,7 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> Any:
         )
     if _ESTIMATOR not in header:
         return model
-    # always the same module, of a layer above this one, whatever the file holds
-    stored = importlib.import_module("gpflow_sparse.tables.estimators.stored")
-    return stored.from_text(header[_ESTIMATOR], model, str(path))
+    return _of_estimators().from_text(header[_ESTIMATOR], model, str(path))
 
 
 def _model_from_tree(

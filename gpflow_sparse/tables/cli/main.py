@@ -152,17 +152,19 @@ def evaluate(
 
         if target is not None and data is None:
             raise ValueError("target is for the rows of --data; leave it out.")
+        if report is not None:
+            runs.require_report(report / "index.html")
         estimator = runs.load(path)
         rows, kind = runs.rows_to_score(path, estimator, data, target)
         phase(f"scoring {len(rows.y)} rows")
-        scores = runs.score(estimator, rows)
+        scored = runs.score_rows(estimator, *rows)
         if report is not None:
-            record = {"method": estimator.method_, "rows": kind, **scores}
-            page = runs.write_page(report / "index.html", estimator, rows, record)
+            record = {"method": estimator.method_, "rows": kind}
+            page = runs.write_page(report / "index.html", estimator, scored, record)
             click.echo(f"the report is {page}", err=True)
-        runs.print_scores(estimator.recipe_.full_title, scores, kind, len(rows.y))
+        runs.print_scores(estimator.recipe_.full_title, scored.scores, kind, len(rows.y))
         if as_json:
-            click.echo(json.dumps({"scores": scores, "kind_of_rows": kind}))
+            click.echo(json.dumps({"scores": scored.scores, "kind_of_rows": kind}))
 
 
 @main.command()

@@ -19,11 +19,13 @@ from gpflow_sparse.tables.cli.folders import MODEL, PAGE, RECORD, RunFolder
 from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split_rows
 from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_training
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
 from gpflow_sparse.tables.fitting.calibration import summary
-from gpflow_sparse.tables.fitting.evaluation import evaluate, predict_interval
+from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
+from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
 _PART = 4 * BLOCK
@@ -101,12 +103,12 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     estimator.target_ = split.target
     save_of_run(estimator, folder.model)
     phase(f"scoring {len(split.test.y)} test rows")
-    scores = score(estimator, split.test)
-    record = described | _results(estimator, split, scores, time.perf_counter() - begin)
-    print_scores(estimator.recipe_.full_title, scores, split.kind, len(split.test.y))
+    scored = score_rows(estimator, *split.test)
+    record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
+    print_scores(estimator.recipe_.full_title, scored.scores, split.kind, len(split.test.y))
     folder.write(record, finished=not (estimator.interrupted_ and steps))
     if plot:
-        write_page(folder.path / PAGE, estimator, split.test, record)
+        write_page(folder.path / PAGE, estimator, scored, _shown(record))
     click.echo(f"model and scores are in {folder.path}", err=True)
     if estimator.interrupted_:
         stopped_training(can_resume=steps)
@@ -212,7 +214,11 @@ def rows_to_score(
         if not hasattr(estimator, "target_") and target is None:
             raise ValueError(f"target is missing: which column of {data} should be compared with?")
         column = getattr(estimator, "target_", None) or _plain_target(estimator, str(target))
-        return read_pairs(str(data), source, column, target), f"rows of {data}"
+        rows = read_pairs(str(data), source, column, target)
+        if hasattr(estimator, "classes_"):  # of which the texts are known
+            texts = pd.Index(map(str, estimator.classes_))
+            rows = rows._replace(y=estimator.classes_[texts.get_indexer(rows.y)])
+        return rows, f"rows of {data}"
     if not path.is_dir():
         raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
     split = split_rows(source)
@@ -228,23 +234,6 @@ def _plain_target(estimator: Any, name: str) -> Any:
     """The target of an estimator that was fitted in Python."""
     levels = tuple(map(str, getattr(estimator, "classes_", ())))
     return gs.estimators.Column(name, "category" if levels else "number", levels=levels)
-
-
-def score(estimator: Any, rows: Rows) -> dict[str, float]:
-    """Scores of rows in original units, see :func:`~...fitting.evaluation.evaluate`."""
-    inputs = estimator.encoder_.transform(rows.X)
-    if hasattr(estimator, "classes_"):
-        places = pd.Index(map(str, estimator.classes_)).get_indexer(rows.y)
-        if (places < 0).any():
-            unknown = rows.y[np.argmin(places)]
-            raise ValueError(f"target holds {str(unknown)!r}, which no training row has.")
-        Y, count = places[:, None].astype(np.float64), len(estimator.classes_)
-    else:
-        Y, count = rows.y[:, None], None
-    standardizer = estimator.model_.standardizer
-    return evaluate(estimator._posterior, standardizer, inputs, Y, count, row_weights=rows.weights)[
-        0
-    ]
 
 
 def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int) -> None:
@@ -294,19 +283,22 @@ def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
 
 
-def write_page(path: Path, estimator: Any, rows: Rows, record: dict[str, Any]) -> Path:
+def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any]) -> Path:
     """Write the page about a model, with the scores of these rows."""
-    from gpflow_sparse.tables.report.report import write_report
-
     phase("writing the report")
-    title = estimator.recipe_.full_title
-    return write_report(path, estimator, rows.X, rows.y, title=title, record=record)
+    rows, title = (scored.frame, scored.Y), estimator.recipe_.full_title
+    return write_report(path, estimator, *rows, title=title, record=record, scored=scored)
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """The part of the record of a run that its page shows."""
+    names = ("method", "transform", "minutes", "num_train", "num_test", "seconds")
+    shown = {"data": record["source"]["data"], "rows": record["kind_of_rows"]}
+    return shown | {name: record[name] for name in names if record[name] is not None}
 
 
 def _can_report(path: Path) -> bool:
     """Whether a page can be written; says why not."""
-    from gpflow_sparse.tables.report.report import require_report
-
     try:
         require_report(path)
     except ValueError as error:

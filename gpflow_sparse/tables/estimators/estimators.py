@@ -131,13 +131,6 @@ class SparseGPEstimator(BaseEstimator):
         """Predict with a trained model of the standardized rows."""
         self.model_, self._posterior = model, self.recipe_.predictor(model)
 
-    def as_text(self) -> str:
-        """What a file holds beside the model, see :func:`gpflow_sparse.save`."""
-        from gpflow_sparse.tables.estimators.stored import as_text
-
-        check_is_fitted(self, "model_")
-        return as_text(self)
-
     def _checked(self, X: Any, **options: Any) -> Any:
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
         frame = isinstance(X, pd.DataFrame)

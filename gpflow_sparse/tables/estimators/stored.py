@@ -8,6 +8,7 @@ from typing import Any
 import gpflow
 import numpy as np
 from sklearn.preprocessing import LabelEncoder
+from sklearn.utils.validation import check_is_fitted
 
 from gpflow_sparse.persistence.schema import Given, parse_json
 from gpflow_sparse.tables.estimators.estimators import (
@@ -38,8 +39,15 @@ def as_text(estimator: SparseGPEstimator) -> str:
     """
     All of a fitted estimator but its model.
 
-    :raises ValueError: for labels that are no texts, numbers or booleans.
+    :raises ValueError: for other estimators, one that is not fitted, and labels that are no texts,
+        numbers or booleans.
     """
+    if not isinstance(estimator, SparseGPEstimator):
+        raise ValueError(
+            "model must be a GPflow model or an estimator of gpflow_sparse, got "
+            f"{type(estimator).__name__}."
+        )
+    check_is_fitted(estimator, "model_")
     parameters = estimator.get_params(deep=False)
     found = {
         "class": type(estimator).__name__,
