@@ -39,7 +39,7 @@ class SoftKI(Recipe):
     ) -> Any:
         (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
         noise_variance = likelihood.variance.numpy()
-        given = {"temperature": self.temperature, "tied": True, "num_data": len(data[0])} | given
+        given = {"temperature": self.temperature, "num_data": len(data[0])} | given
         return gs.models.SoftKI(kernel, Z, noise_variance=noise_variance, **given)
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
