@@ -84,6 +84,7 @@ class ReadingOptions:
     day_first: bool | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "na_values", tuple(self.na_values))
         for name, allowed in (("decimal", (".", ",", None)), ("thousands", (".", ",", None))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be '.' or ',', got {getattr(self, name)!r}.")

@@ -192,21 +192,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = [column for column in self._used if column.name in frame.columns]
         return tuple(note for column in used for note in gaps_of(column, column.cells(frame)))
 
-    def empty(self, X: Any) -> np.ndarray:
-        """
-        Which entries of the encoded table [N, D] stand for cells that are missing or cannot be
-        read: values of numbers and dates. Missing cells of a category are a level of their own.
-
-        :param X: a table with the columns that are used.
-        """
-        frame = as_frame(X, list(self.feature_names_in_))
-        parts = [np.zeros((len(frame), column.width), bool) for column in self._used]
-        for column, part in zip(self._used, parts, strict=True):
-            if column.kind != "category":
-                part |= np.isnan(column.values(column.cells(frame)))[:, None]
-                part[:, 1 : 1 + column.missing] = False  # the indicator itself is known
-        return np.hstack(parts)
-
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the D encoded columns, which differ: a name that repeats gets a number."""
         taken = {column.name for column in self._used if column.kind != "category"}

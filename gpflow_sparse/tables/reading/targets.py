@@ -1,14 +1,11 @@
-"""The target of a table - its column, its rows, numbers or labels - and the table of a model."""
+"""The target of a table: its column, its rows, and whether it is a number or a label."""
 
 import dataclasses
-import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from gpflow_sparse.persistence.schema import parse_json
 from gpflow_sparse.tables.reading.cells import (
     ReadingOptions,
     cells_of,
@@ -26,7 +23,7 @@ from gpflow_sparse.tables.reading.columns import (
     unreadable,
     usual_decimal,
 )
-from gpflow_sparse.tables.reading.encoder import TableEncoder, as_frame, gaps_of
+from gpflow_sparse.tables.reading.encoder import as_frame
 from gpflow_sparse.tables.reading.tables import DEFAULT, column_named
 
 _FEW_VALUES = 10
@@ -50,7 +47,6 @@ def split_target(
     frame: pd.DataFrame,
     name: str | None = None,
     task: str | None = None,
-    known: Column | None = None,
     options: ReadingOptions = DEFAULT,
     *,
     drop_bad: bool = False,
@@ -61,7 +57,6 @@ def split_target(
     :param name: the column to predict; None for the last.
     :param task: "regression", "classification", or None: numbers are predicted by regression, text
         and booleans by classification.
-    :param known: the column as it was read in training; None to learn it from the cells.
     :param drop_bad: leave out rows whose target is not a number, instead of an error.
     :raises ValueError: for an unknown column, a table of one column, a target without two different
         values, cells that are not numbers among numbers, dates unless they are labels, or labels
@@ -76,16 +71,14 @@ def split_target(
     name = column_named(name, list(frame.columns), "the table")
     if frame.shape[1] < 2:
         raise ValueError(f"no input columns are left beside the target {name!r}.")
-    cells = cells_of(frame[name], known.na_values if known else options.na_values)
+    cells = cells_of(frame[name], options.na_values)
     present = ~is_missing(cells)
     if not present.any():
         raise ValueError(f"target {name!r} is empty.")
     if not present.all():
         notes.append(f"{int((~present).sum())} rows without {name!r} are not used.")
-    usual = usual_decimal(frame) if known is None else None
-    column, parts = (
-        (known, []) if known else _learn(name, cells[present], task, options, usual, drop_bad)
-    )
+    usual = usual_decimal(frame)
+    column, parts = _learn(name, cells[present], task, options, usual, drop_bad)
     notes += parts
     values = read_target(cells, column)
     if column.kind == "number" and (strange := unreadable(cells, values)):
@@ -178,86 +171,3 @@ def _alike(cells: np.ndarray) -> str:
     if len(labels) < 2:
         return ""
     return f"; if {labels[0]!r} and {labels[1]!r} are labels, take classification"
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """
-    Kinds and encodings of the columns of a table, kept beside the model that was trained on it.
-
-    :param columns: the input columns.
-    :param target: a column of kind "number", or "category" with the labels as levels.
-    """
-
-    columns: tuple[Column, ...]
-    target: Column
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Names of the classes; None for regression."""
-        return self.target.levels or None
-
-    @property
-    def encoder(self) -> TableEncoder:
-        """The transformer from tables to inputs [N, D] of the model, in original units."""
-        return TableEncoder.from_columns(self.columns)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences that say what is done with the columns."""
-        return tuple(column.note for column in (self.target, *self.columns) if column.note)
-
-    def gaps(self, frame: pd.DataFrame, target: str | None = None) -> tuple[str, ...]:
-        """
-        Sentences on cells of another table that are missing, unknown, or unlike cells of training.
-
-        :param target: the column with the target, if it is read too.
-        """
-        notes = self.encoder.gaps(frame)
-        if target is None or self.labels is not None:
-            return notes
-        cells = cells_of(as_frame(frame)[target], self.target.na_values)
-        return *notes, *gaps_of(self.target, cells)
-
-    def outputs(self, frame: pd.DataFrame, target: str | None = None) -> np.ndarray:
-        """
-        The target of rows of another table [N, 1]: numbers, or positions among ``labels``.
-
-        :param target: its column; None for the target of training.
-        :raises ValueError: if there is no such column, or a cell is not a number or a known label.
-        """
-        frame, name = as_frame(frame), self.target.name if target is None else target
-        if name not in frame.columns:
-            raise ValueError(f"target must be a column of the table, got {name!r}.")
-        values = read_target(cells_of(frame[name], self.target.na_values), self.target)
-        bad = np.flatnonzero(np.isnan(values))
-        if len(bad):
-            expected = (
-                "a number" if self.labels is None else f"one of {', '.join(self.labels[:20])}"
-            )
-            raise ValueError(
-                f"target {name!r} must be {expected} in every row, but {len(bad)} cells are not, "
-                f"such as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} (the header not "
-                "counted); drop these rows."
-            )
-        return values[:, None]
-
-    def to_json(self) -> str:
-        """The format as text, for files."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str, source: str) -> "TableFormat":
-        """
-        The format written by :meth:`to_json`.
-
-        :param source: the file, in errors.
-        :raises ValueError: if the text is damaged.
-        """
-        remedy = "restore the file or train again"
-        values = parse_json(text, {"columns": list[Column], "target": Column}, source, remedy)
-        try:
-            columns, target = tuple(Column(**c) for c in values["columns"]), values["target"]
-            return cls(columns, Column(**target))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{source} is damaged: {error}; {remedy}.") from error
