@@ -124,7 +124,7 @@ def test_the_drawing_has_these_imports_upward():
     assert heights["tables/cli"] == max(heights.values())
     arrows = drawing.without_detours(graph, heights)
     upward = {(a, b) for a in arrows for b in arrows[a] if heights[b] > heights[a]}
-    assert upward == {("data", "tables/reading"), ("tables/methods", "tables/fitting")}
+    assert upward == {("tables/methods", "tables/fitting")}
     assert "numerics" not in arrows["models"]  # it follows from other imports
 
 

@@ -17,7 +17,6 @@ from gpflow_sparse.data.limits import listed, read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
 
 if TYPE_CHECKING:
-    from gpflow_sparse.data.shards import Shards
     from gpflow_sparse.data.standardize import Standardizer
 
 ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
@@ -53,9 +52,6 @@ class Dataset:
     :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param test_rows: positions of the test rows in the file, if it is split by us, else None.
-    :param shards: the training rows of a folder of files, standardized as ``train`` is; `train` is
-        then a sample of them.
-    :param held_out: rows of such a folder that are in no other part, X and Y.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: weights of the training rows [N], positive; None for 1.
     :param test_weights: weights of the test rows; None for 1.
@@ -70,16 +66,14 @@ class Dataset:
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
     test_rows: np.ndarray | None = None
-    shards: "Shards | None" = None
-    held_out: Pair | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
     test_weights: np.ndarray | None = None
 
     @property
     def num_train(self) -> int:
-        """The number of training rows, in memory or in files."""
-        return len(self.train[0]) if self.shards is None else self.shards.num_rows
+        """The number of training rows."""
+        return len(self.train[0])
 
     def take(self, rows: np.ndarray) -> "Dataset":
         """The data set with some of its training rows.

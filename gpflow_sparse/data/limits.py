@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -15,7 +15,6 @@ from numpy.lib import format as npy
 # measurements shrink to a third or a tenth; the deflate method can reach a factor of 1,032.
 _SMALL = 2**24
 _MAX_GROWTH = 100
-_MAX_CHARACTERS = 2**24  # of a line: more than a million columns
 _MAX_NAMES = 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the methods that NumPy writes
 _ENCRYPTED_OR_PATCHED = 0x1 | 0x20 | 0x40
@@ -55,16 +54,6 @@ def text_pieces(path: Path) -> Iterator[bytes]:
             if is_packed:
                 require_plausible_growth(path, size, "decompress it first")
             yield piece
-
-
-def bounded_line(path: Path, file: TextIO) -> str:
-    """The next line of a text file, empty at its end; refused if it is too long for a table."""
-    line = file.readline(_MAX_CHARACTERS)
-    if len(line) == _MAX_CHARACTERS:
-        raise TooLargeError(
-            f"{path}: a line has {_MAX_CHARACTERS} characters or more, which is no table"
-        )
-    return line
 
 
 def quoted(text: str) -> str:

@@ -39,8 +39,6 @@ def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def with_data(self: Any, data: Any = None, Y: Any = None, **options: Any) -> Any:
         name, X = method.__name__, options.pop("X", data)
-        if hasattr(X, "batches"):  # of `gs.data.open_shards`
-            X = X.batches()
         if Y is not None:
             if isinstance(X, tf.data.Dataset):
                 raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
@@ -51,8 +49,7 @@ def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, X, None, **options)
         if not isinstance(X, tuple | list) or len(X) != 2:
             raise ValueError(
-                "data must be a tuple (X [N, D], Y [N, P]), a tf.data.Dataset of batches or the "
-                "rows of gs.data.open_shards, got "
+                "data must be a tuple (X [N, D], Y [N, P]) or a tf.data.Dataset of batches, got "
                 f"{type(X).__name__}."
             )
         return method(self, *X, **options)

@@ -7,6 +7,7 @@ memory is one block of rows. :func:`streamed_sum` is for sums over rows, which m
 """
 
 import contextlib
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -183,10 +184,12 @@ def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dat
 
     def read(start: np.ndarray) -> list[np.ndarray]:
         # in the byte order of this machine, which a file need not have
-        return [
+        blocks = [
             np.array(array[start : start + block_rows], kind.as_numpy_dtype)
             for array, kind in zip(arrays, types, strict=True)
         ]
+        release_pages(arrays)
+        return blocks
 
     def block(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
         parts = numpy_function(read, [start], types)
@@ -196,6 +199,19 @@ def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dat
 
     starts = tf.data.Dataset.range(0, num_rows, block_rows)
     return keeping(read, starts.map(block, num_parallel_calls=1).prefetch(1))
+
+
+def release_pages(arrays: Sequence[np.ndarray]) -> None:
+    """
+    Take what was read of arrays on disk out of the memory of the process, where the system can: it
+    would grow to the size of the file.
+    """
+    for array in arrays:
+        base: Any = array if getattr(array, "mode", "c") != "c" else None  # "c" holds changes
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def keeping(function: Callable[..., Any], batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -1,4 +1,4 @@
-"""Sources of the batches of training: arrays, memory-mapped arrays, data sets and shards."""
+"""Sources of the batches of training: arrays, memory-mapped arrays, and data sets."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization
 
-from gpflow_sparse.data.shards import Shards
+from gpflow_sparse.numerics.streaming import release_pages
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.validation import checks
 
@@ -19,6 +19,7 @@ Data = tuple[tf.Tensor, tf.Tensor]
 
 # Rows of a file on disk from which its checksum is computed.
 _SAMPLED_ROWS = 1000
+_GATHERED_ROWS = 512
 
 
 class Feed(NamedTuple):
@@ -44,7 +45,7 @@ def open_feed(
     data: Any, batch_size: int | None, seed: int, validate: Callable[[Any], Data]
 ) -> Feed:
     """
-    A feed over arrays, memory-mapped arrays, `Shards` or a batched ``tf.data.Dataset``.
+    A feed over arrays, memory-mapped arrays or a batched ``tf.data.Dataset``.
 
     Arrays become tensors once and are gathered in the graph; a full batch is not
     gathered at all. ``np.memmap`` arrays stay on disk and are gathered on the host. Rows come in
@@ -55,8 +56,6 @@ def open_feed(
     """
     if isinstance(data, tf.data.Dataset):
         return _dataset_feed(data, batch_size, validate)
-    if isinstance(data, Shards):
-        return _shards_feed(data, batch_size, seed, validate)
     if isinstance(data, tuple | list) and any(isinstance(part, np.memmap) for part in data):
         return _memmap_feed(data, batch_size, seed, validate)
     X, Y = validate(data)
@@ -116,11 +115,17 @@ class RowBatches:
         start = step * self._batch_size
         first, offset = divmod(start, self._num_rows)
         last = (start + self._batch_size - 1) // self._num_rows
-        rows = np.concatenate([self._epoch(epoch) for epoch in range(first, last + 1)])
-        return rows[offset : offset + self._batch_size]
+        parts, missing = [], self._batch_size
+        for epoch in range(first, last + 1):
+            parts.append(self._epoch(epoch)[offset : offset + missing])
+            missing, offset = missing - len(parts[-1]), 0
+        return np.concatenate(parts).astype(np.int64)
 
     def _permutation(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, epoch]).permutation(self._num_rows)
+        # with four bytes for each of at most 2^31 rows
+        rows = np.arange(self._num_rows, dtype=np.min_scalar_type(-self._num_rows))
+        np.random.default_rng([self._seed, epoch]).shuffle(rows)
+        return rows
 
 
 class _DatasetReader:
@@ -164,16 +169,6 @@ def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) 
     return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec} {_checksum(*first)}")
 
 
-def _shards_feed(data: Shards, batch_size: int | None, seed: int, validate: Any) -> Feed:
-    size = _batch_size(batch_size, data.num_rows)
-    batches = data.shuffled(size, seed)
-
-    def read(step: int) -> Data:
-        return validate(batches(step))
-
-    return Feed(read, lambda X, Y: (X, Y), data.num_rows, size, f"shards {data.fingerprint}")
-
-
 def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) -> Feed:
     if len(data) != 2:
         raise ValueError(f"data must be a pair (X [N, D], Y [N, P]), got {len(data)} parts.")
@@ -187,7 +182,7 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
 
     def read(step: int) -> Data:
         order = np.sort(batches(step))  # disk reads in order
-        batch = np.asarray(X[order]), np.asarray(Y[order])
+        batch = _gathered(X, order), _gathered(Y, order)
         try:
             return validate(batch)
         except ValueError as error:
@@ -199,6 +194,18 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
     sample = np.linspace(0, len(X) - 1, min(len(X), _SAMPLED_ROWS)).astype(int)
     fingerprint = f"memmap {X.shape} {Y.shape} {_checksum(X[sample], Y[sample])}"
     return Feed(read, lambda X, Y: (X, Y), len(X), size, fingerprint)
+
+
+def _gathered(part: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """
+    Rows of an array that may be on disk: a few at a time, since the system takes some 64 KiB around
+    each of them into the memory of the process.
+    """
+    found = np.empty((len(rows), part.shape[1]), part.dtype)
+    for start in range(0, len(rows), _GATHERED_ROWS):
+        found[start : start + _GATHERED_ROWS] = part[rows[start : start + _GATHERED_ROWS]]
+        release_pages([part])
+    return found
 
 
 def _checksum(X: Any, Y: Any) -> str:

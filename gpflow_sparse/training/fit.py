@@ -12,7 +12,6 @@ from gpflow.keras import tf_keras
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.training.callbacks import Callback, as_callback
@@ -90,9 +89,9 @@ def fit(
     parameter or data column at fault. The first Ctrl-C takes effect after the step in progress.
 
     :param model: changed in place.
-    :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, the rows of files that
-        ``gpflow_sparse.data.open_shards`` gives, a ``tf.data.Dataset`` of batches, or None for a
-        model that holds its data.
+    :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, such as ``data`` of
+        ``gpflow_sparse.data.open_shards``, a ``tf.data.Dataset`` of batches, or None for a model
+        that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
         ``adam(0.01)``. Models with row-wise updates take sparse ones only; default
@@ -269,15 +268,13 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> tupl
         return HELD, None
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")
-    whole = data.batches() if isinstance(data, Shards) else data
-    kept = model.keep_back(whole, seed) if hasattr(model, "keep_back") else whole
-    rows = data if kept is whole else kept
+    rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
     if rows is not data and batch_size is not None:  # may exceed the rows left for training
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
     feed = open_feed(rows, batch_size, seed, data_guard(model))
     if hasattr(model, "num_data"):
         _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
-    return feed, whole
+    return feed, data
 
 
 def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:

@@ -155,11 +155,13 @@ def test_rows_in_files_give_the_same_q_as_arrays(tmp_path):
         some = table[30 * part : 30 * (part + 1)]
         np.savetxt(tmp_path / f"{part}.csv", some, delimiter=",", header="a,b,y", comments="")
     found = []
-    for data in (gs.data.open_shards(tmp_path, target="y"), (table[:, :2], table[:, 2:])):
-        points = NeighborInducingPoints(table[::6, :2], 4)
+    rows = gs.data.open_shards(tmp_path, target="y").data
+    X, Y = (np.array(part, np.float64) for part in rows)
+    for data in (rows, (X, Y)):
+        points = NeighborInducingPoints(X[::6], 4)
         likelihood = gpflow.likelihoods.Gaussian(0.1)
         model = SWSGP(gpflow.kernels.Matern52(), likelihood, points, num_data=90)
-        model.count_neighbors(table[:, :2])
+        model.count_neighbors(X)
         model.update_posterior(data)
         found.append(model.q_mu.numpy())
     np.testing.assert_allclose(*found, rtol=1e-9)

@@ -10,11 +10,12 @@ from typing import Any
 import click
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from bench.steps import Row, Step, Tables, measure_memory
 from gpflow_sparse import data, models, training
-from gpflow_sparse.data import RunningMoments, Shards, robot_arm
+from gpflow_sparse.data import Shards, robot_arm
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 
 _FILE_ROWS = 250_000
@@ -29,13 +30,13 @@ def large(
     folder: Path | None = None,
 ) -> Tables:
     """
-    One pass over folders of .npy files of so many rows, made for it and removed in the end: by
-    minibatches of SOLVE-GP and of SoftKI, whose posterior of the weights takes another pass; and
-    one evaluation of GRIEF's bound with its gradient, which reads all rows three times.
+    Folders of Parquet files of so many rows, made for it and removed in the end: their conversion;
+    one pass by minibatches of SOLVE-GP and of SoftKI, whose posterior of the weights takes another
+    pass; and one evaluation of GRIEF's bound with its gradient, which reads all rows three times.
 
     Each in a process of its own. ``peak`` is the largest resident memory, in units of 2^20 bytes,
     above that of the process with TensorFlow imported; ``ratio`` that over the first one. Seconds
-    are those after standardization, tracing included.
+    of the others are those after the conversion, tracing included.
 
     :param num_data: numbers of rows, increasing.
     :param num_inducing: M points, in SOLVE-GP M2 of as many too, and functions of GRIEF.
@@ -61,41 +62,36 @@ def large(
 
 
 def _measured(folder: Path, num_inducing: int, batch_size: int) -> Iterator[Row]:
-    moments = open_folder(folder).moments()
     options: dict[str, Any] = {"num_inducing": num_inducing, "batch_size": batch_size}
     works: dict[str, Train] = {
-        "standardization": Shards.moments,
+        "conversion": repr,
         "SOLVE-GP": partial(train_solvegp, **options),
         "SoftKI": partial(train_softki, **options),
         "GRIEF": partial(evaluate_grief, **options),
     }
     for title, train in works.items():
-        build = partial(_build, train=train, moments=None if train is Shards.moments else moments)
+        build = partial(_build, train=train)
         found = measure_memory(title, partial(_prepared, folder), build, 1)
-        yield found | {
-            "num_rows": moments.num_rows,
-            "rows per second": moments.num_rows / found["seconds"],
-        }
+        num_rows = open_folder(folder).num_rows
+        yield found | {"num_rows": num_rows, "rows per second": num_rows / found["seconds"]}
 
 
 def make_folder(folder: Path, num_rows: int, input_dim: int) -> None:
-    """Rows of robot arms in .npy files, the output last; complete files are kept."""
+    """Rows of robot arms in Parquet files, the output last; complete files are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for start in range(0, num_rows, _FILE_ROWS):
-        path = folder / f"part-{start // _FILE_ROWS:05d}.npy"
+        path = folder / f"part-{start // _FILE_ROWS:05d}.parquet"
         if not path.is_file():
             count = min(_FILE_ROWS, num_rows - start)
             made = np.hstack(robot_arm(count, input_dim, seed=start // _FILE_ROWS))
             partial_file = path.with_suffix(".partial")
-            with open(partial_file, "wb") as file:
-                np.save(file, made)
+            pd.DataFrame(made).rename(columns="c{}".format).to_parquet(partial_file)
             partial_file.rename(path)
 
 
 def open_folder(folder: Path) -> Shards:
     """The rows of :func:`make_folder`."""
-    first = np.load(next(folder.glob("*.npy")), mmap_mode="r")
-    return data.open_shards(folder, target=f"c{first.shape[1] - 1}")
+    return data.open_shards(folder)
 
 
 def train_solvegp(shards: Shards, num_inducing: int, batch_size: int) -> None:
@@ -105,23 +101,26 @@ def train_solvegp(shards: Shards, num_inducing: int, batch_size: int) -> None:
     likelihood = gpflow.likelihoods.Gaussian(0.1)
     model = models.SOLVEGP(_kernel(Z), likelihood, sets, num_data=shards.num_rows)
     options: dict[str, Any] = {"batch_size": batch_size, "num_epochs": 1}
-    training.fit(model, shards, natural_gradients=True, progress=False, **options)
+    training.fit(model, shards.data, natural_gradients=True, progress=False, **options)
 
 
 def train_softki(shards: Shards, num_inducing: int, batch_size: int) -> None:
     """One pass in minibatches, and one for the posterior of the weights."""
     Z = _some_rows(shards, num_inducing)
     model = models.SoftKI(_kernel(Z), Z, noise_variance=0.1, num_data=shards.num_rows)
-    training.fit(model, shards, batch_size=batch_size, num_epochs=1, progress=False)
-    model.fit_posterior(shards.batches(batch_size))
+    training.fit(model, shards.data, batch_size=batch_size, num_epochs=1, progress=False)
+    model.fit_posterior(shards.data)
 
 
 def evaluate_grief(shards: Shards, num_inducing: int, batch_size: int) -> None:
     """The bound and its gradient, once."""
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(shards.num_columns, 5.0))
-    held = shards.batches(batch_size)
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(shards.X.shape[1], 5.0))
     model = models.GRIEF(
-        held, kernel, num_eigenfunctions=num_inducing, points_per_dimension=5, noise_variance=0.1
+        shards.data,
+        kernel,
+        num_eigenfunctions=num_inducing,
+        points_per_dimension=5,
+        noise_variance=0.1,
     )
 
     @tf.function(autograph=False)
@@ -137,9 +136,8 @@ def _prepared(folder: Path) -> tuple[Path]:
     return (folder,)
 
 
-def _build(folder: Path, *, train: Train, moments: RunningMoments | None) -> Step:
-    shards = open_folder(folder)
-    return lambda: train(shards if moments is None else shards.standardized(moments))
+def _build(folder: Path, *, train: Train) -> Step:
+    return lambda: train(open_folder(folder))
 
 
 def _kernel(Z: np.ndarray) -> gpflow.kernels.Kernel:
@@ -147,5 +145,5 @@ def _kernel(Z: np.ndarray) -> gpflow.kernels.Kernel:
 
 
 def _some_rows(shards: Shards, count: int) -> np.ndarray:
-    """Inputs of rows from the first buffer."""
-    return shards.shuffled(count)(0)[0]
+    """Inputs of random rows."""
+    return shards.hold_out(count)[1][0]

@@ -10,6 +10,7 @@ from typing import Any
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import Given, read_json
 from gpflow_sparse.tables.cli.rows import Source
+from gpflow_sparse.tables.reading.cells import ReadingOptions
 
 MODEL, RECORD, PAGE, CHECKPOINTS = "model.safetensors", "run.json", "report.html", "checkpoints"
 _WRITER = "gpflow-sparse fit"
@@ -106,8 +107,9 @@ class RunFolder:
         :raises ValueError: if the record is damaged.
         """
         try:
-            return Source(**self.read()["source"])
-        except TypeError as error:
+            found = self.read()["source"]
+            return Source(**found | {"reading": ReadingOptions(**found["reading"])})
+        except (TypeError, KeyError) as error:
             raise ValueError(f"{self.path / RECORD} is damaged: {error}; {_REMEDY}.") from error
 
 

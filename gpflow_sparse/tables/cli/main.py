@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from gpflow_sparse._version import __version__
-from gpflow_sparse.tables.cli.options import MethodCommand, chosen_options, is_chosen
+from gpflow_sparse.tables.cli.options import (
+    MethodCommand,
+    chosen_options,
+    chosen_reading,
+    is_chosen,
+    reading_options,
+)
 from gpflow_sparse.tables.cli.session import model_session, session
 from gpflow_sparse.tables.cli.terminal import (
     HomePath,
@@ -49,6 +55,10 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
     help="A csv, npz, parquet or feather file, or the name of a data set (see `datasets`).",
 )
 @click.option("--target", help="Column of the file to predict; default the last.")
+@reading_options
+@click.option(
+    "--drop-bad-targets", is_flag=True, help="Leave out rows whose target is not a number."
+)
 @click.option(
     "--row-weights",
     help="Column of the file with weights of rows, which is no input: in training a row of weight "
@@ -89,6 +99,7 @@ def fit(**given: Any) -> None:
         from gpflow_sparse.tables.cli import runs
         from gpflow_sparse.tables.cli.rows import Source
 
+        given["reading"] = chosen_reading()
         names = [field.name for field in dataclasses.fields(Source)]
         options = chosen_options(given["method"])
         if given["transform"] != "auto":
@@ -112,17 +123,17 @@ def fit(**given: Any) -> None:
 @click.option(
     "--data", type=HomePath(), required=True, help="A table of inputs, in any format of fit."
 )
+@reading_options
 @click.option("--output", type=HomePath(), help="csv file; default the terminal.")
-def predict(path: Path, device: str | None, data: Path, output: Path | None) -> None:
+def predict(path: Path, device: str | None, data: Path, output: Path | None, **_: Any) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
     with clear_errors(), model_session(path, device):
         from gpflow_sparse.tables.cli import folders, runs
-        from gpflow_sparse.tables.reading.tables import read_frame
 
         if output is not None:
             folders.require_table(output, runs.model_file(path), data)
         estimator = runs.load(path)
-        frame = runs.read_inputs(estimator, str(data), read_frame)
+        frame = runs.read_inputs(estimator, data, chosen_reading(estimator.reading))
         with progress_of_rows(len(frame), enabled=output is not None) as advance:
             write_csv(output, runs.predictions(estimator, frame, advance))
         if output is not None:
@@ -136,6 +147,7 @@ def predict(path: Path, device: str | None, data: Path, output: Path | None) -> 
 @click.option(
     "--data", type=HomePath(), help="A file with the columns of training; default the test rows."
 )
+@reading_options
 @click.option("--target", help="Column of the file to compare with; default as in training.")
 @click.option("--report", type=HomePath(), help="Folder for a page on the model.")
 def evaluate(
@@ -145,6 +157,7 @@ def evaluate(
     data: Path | None,
     target: str | None,
     report: Path | None,
+    **_: Any,
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
     with clear_errors(), model_session(path, device):
@@ -155,7 +168,8 @@ def evaluate(
         if report is not None:
             runs.require_report(report / "index.html")
         estimator = runs.load(path)
-        rows, kind = runs.rows_to_score(path, estimator, data, target)
+        reading = chosen_reading(estimator.reading)
+        rows, kind = runs.rows_to_score(path, estimator, data, target, reading)
         phase(f"scoring {len(rows.y)} rows")
         scored = runs.score_rows(estimator, *rows)
         if report is not None:

@@ -70,6 +70,56 @@ def chosen_options(method: str) -> dict[str, Any]:
     return {name: context.params[name] for name in sorted(names) if is_chosen(name)}
 
 
+_READING: dict[str, dict[str, Any]] = {
+    "--encoding": {"help": "Encoding of a text file; default utf-8."},
+    "--separator": {"help": r"Character between the cells of a text file, such as ; or \t."},
+    "--header/--no-header": {
+        "default": None,
+        "help": "Whether the first row of a text file has the names of the columns.",
+    },
+    "--skip-rows": {"type": click.IntRange(min=0), "help": "Lines above the first row."},
+    "--decimal": {
+        "type": click.Choice([".", ","]),
+        "help": "Character before decimals, where no cell shows it.",
+    },
+    "--thousands": {
+        "type": click.Choice([".", ","]),
+        "help": "Character between thousands; the other one stands before decimals.",
+    },
+    "--na-values": {
+        "multiple": True,
+        "help": "A text or number that stands for missing, such as -99.9; may be repeated.",
+    },
+    "--day-first": {
+        "is_flag": True,
+        "help": "Dates of which no cell shows the order have the day before the month.",
+    },
+}
+
+
+def reading_options(command: Any) -> Any:
+    """Decorator of a command with options of how a table is read."""
+    for flags, settings in reversed(_READING.items()):
+        command = click.option(flags, **settings)(command)
+    return command
+
+
+def chosen_reading(known: Any = None) -> Any:
+    """
+    The :class:`~gpflow_sparse.data.ReadingOptions` that the user gave.
+
+    :param known: those of training, which count where none is given; None for the defaults.
+    """
+    from gpflow_sparse.tables.reading.cells import ReadingOptions
+
+    given = {flags[2:].partition("/")[0].replace("-", "_") for flags in _READING}
+    params = click.get_current_context().params
+    chosen = {name: params[name] for name in given if is_chosen(name)}
+    if "separator" in chosen:
+        chosen["separator"] = chosen["separator"].replace(r"\t", "\t")
+    return dataclasses.replace(known or ReadingOptions(), **chosen)
+
+
 class MethodCommand(click.Command):
     """
     A command that may begin with a method: ``fit swsgp`` is ``fit --method swsgp``.

@@ -13,10 +13,10 @@ from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.target_advice import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
-from gpflow_sparse.tables.reading.cells import cells_of, numbers
+from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, numbers
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.encoder import as_frame
-from gpflow_sparse.tables.reading.tables import column_named, notes_of, read_frame
+from gpflow_sparse.tables.reading.tables import DEFAULT, column_named, notes_of, read_frame
 from gpflow_sparse.tables.reading.targets import Target, read_target, split_target
 
 # Two rows for training, in which a column may vary, and one for testing.
@@ -36,6 +36,10 @@ class Source:
     """The column of weights; None for weights of 1."""
     split: int = 0
     """Number of the train/test split."""
+    reading: ReadingOptions = DEFAULT
+    """How a file is read."""
+    drop_bad_targets: bool = False
+    """Whether rows are left out whose target is not a number."""
 
     @property
     def is_file(self) -> bool:
@@ -89,13 +93,14 @@ def split_rows(source: Source) -> Split:
     """
     if not source.is_file:
         return _named_set(source)
-    cells = read_frame(source.data)
+    cells = read_frame(source.data, source.reading)
     frame, weights, notes = _split_weights(as_frame(cells).reset_index(drop=True), source)
     name = source.target
     _require_rows(source, len(frame))
     if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
         raise ValueError(f"{source.data} has no outputs: give the column to predict as target.")
-    inputs, target = split_target(frame, name, source.task)
+    asked = name, source.task, source.reading
+    inputs, target = split_target(frame, *asked, drop_bad=source.drop_bad_targets)
     rows = _rows(inputs, target, weights)
     advice = advice_on(target.column.name, target.values, target.num_classes, source.task)
     notes = (*notes_of(cells), *notes, *advice)
@@ -115,11 +120,12 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     """
     The rows of another file with their targets, read as in training.
 
+    :param source: the column of weights, and how the file is read.
     :param target: the column of training.
     :param name: another column to compare with; None for the target.
     :raises ValueError: if there is no such column, or a cell is no number or no known label.
     """
-    frame, weights, _ = _split_weights(as_frame(read_frame(path)), source)
+    frame, weights, _ = _split_weights(as_frame(read_frame(path, source.reading)), source)
     name = column_named(name or target.name, list(frame.columns), path)
     values = read_target(cells_of(frame[name], target.na_values), target)
     bad = np.flatnonzero(~np.isfinite(values))

@@ -1,6 +1,7 @@
 """What the commands do with an estimator: fit and keep it, predict with it, score it."""
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -25,6 +26,9 @@ from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.encoder import as_frame
+from gpflow_sparse.tables.reading.tables import read_frame
 from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
@@ -56,7 +60,8 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """The run as it is kept in its folder."""
-        return dataclasses.asdict(self)
+        found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return found
 
     def estimator(self, split: Split, checkpoint_dir: Path | None) -> Any:
         """The estimator that is to be fitted."""
@@ -70,6 +75,7 @@ class Run:
             time_budget=None if self.minutes is None else 60.0 * self.minutes,
             verbose=True,
             checkpoint_dir=checkpoint_dir,
+            reading=self.source.reading,
         )
 
 
@@ -183,9 +189,9 @@ def load(path: Path) -> Any:
     return found
 
 
-def read_inputs(estimator: Any, data: str, read: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+def read_inputs(estimator: Any, data: Path, reading: ReadingOptions) -> pd.DataFrame:
     """The columns of training from a file."""
-    frame = read(data)
+    frame = as_frame(read_frame(data, reading))
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
@@ -201,11 +207,12 @@ def read_inputs(estimator: Any, data: str, read: Callable[[str], pd.DataFrame]) 
 
 
 def rows_to_score(
-    path: Path, estimator: Any, data: Path | None, target: str | None
+    path: Path, estimator: Any, data: Path | None, target: str | None, reading: ReadingOptions
 ) -> tuple[Rows, str]:
     """
     Rows with targets, and what kind of rows they are: the test rows of a run, or rows of a file.
 
+    :param reading: how that file is read.
     :raises ValueError: if the file of a run is not as it was.
     """
     folder = RunFolder(path)
@@ -214,6 +221,7 @@ def rows_to_score(
         if not hasattr(estimator, "target_") and target is None:
             raise ValueError(f"target is missing: which column of {data} should be compared with?")
         column = getattr(estimator, "target_", None) or _plain_target(estimator, str(target))
+        source = dataclasses.replace(source, reading=reading)
         rows = read_pairs(str(data), source, column, target)
         if hasattr(estimator, "classes_"):  # of which the texts are known
             texts = pd.Index(map(str, estimator.classes_))

@@ -1,6 +1,5 @@
 """Rows that a run holds out of its training, on which its model is calibrated."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -32,18 +31,14 @@ def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | Non
     """
     The rows to train on, and the rows to calibrate on, as training rows of two data sets.
 
-    :return: for a folder, the sample of its training rows, and the rows held out when it was
-        opened; all training rows and None for fewer than :data:`MIN_ROWS`, unless intervals are to
-        be conformal, and where the recipe does not calibrate.
+    :return: all training rows and None for fewer than :data:`MIN_ROWS`, unless intervals are to be
+        conformal, and where the recipe does not calibrate.
     :raises ValueError: for conformal intervals of a table that cannot have them.
     """
     if recipe.conformal:
         _require_conformal(recipe, dataset)
     if not will_calibrate(recipe, dataset):
         return dataset, None
-    if dataset.shards is not None:
-        held = dataset.held_out
-        return dataset, None if held is None else dataclasses.replace(dataset, train=held)
     order = shuffled(len(dataset.train[0]), recipe.seed)
     count = num_held_out(len(order))
     return dataset.take(np.sort(order[count:])), dataset.take(order[:count])

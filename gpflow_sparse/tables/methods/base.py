@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     import gpflow
 
-    from gpflow_sparse.data.shards import Shards
     from gpflow_sparse.tables.methods.rows import Pair
     from gpflow_sparse.training import History
 
@@ -259,7 +258,7 @@ class Recipe:
     def train(
         self,
         model: "gpflow.models.GPModel",
-        rows: "Pair | Shards",
+        rows: "Pair",
         *,
         until: float = math.inf,
         **options: Any,
@@ -267,7 +266,7 @@ class Recipe:
         """
         Train the model as the method is trained, with its closed forms before and after the steps.
 
-        :param rows: standardized training rows ``(X, Y)``, or rows in files if recipes stream.
+        :param rows: standardized training rows ``(X, Y)``.
         :param until: value of ``time.perf_counter`` after which no step begins. The number of steps
             is taken to need the time until then.
         :param options: further arguments of :func:`gpflow_sparse.training.fit`.

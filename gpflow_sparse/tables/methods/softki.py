@@ -45,7 +45,7 @@ class SoftKI(Recipe):
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         """Steps that keep the best points by rows that the model holds out; q of all rows after."""
         best = None
-        if model.held_out and not hasattr(rows, "batches") and len(rows[0]) >= _MIN_VALIDATED:
+        if model.held_out and len(rows[0]) >= _MIN_VALIDATED:
             # points and temperature can memorize rows of many columns
             every = steps.evaluation_interval(self.num_steps)
             best = gs.training.KeepBest(lambda m: m.held_out_density(rows), every=every)
@@ -56,4 +56,4 @@ class SoftKI(Recipe):
             if best is not None:
                 best.update(model)
                 best.restore(model)
-            model.fit_posterior(rows.batches() if hasattr(rows, "batches") else rows)
+            model.fit_posterior(rows)

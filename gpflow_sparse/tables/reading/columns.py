@@ -1,6 +1,7 @@
 """Decisions of training on the columns of a table: kinds, how cells are read, encodings."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -190,20 +191,31 @@ def usual_decimal(frame: pd.DataFrame) -> str | None:
     return max(votes, key=lambda mark: votes[mark]) if any(votes.values()) else None
 
 
-def unreadable(cells: np.ndarray, values: np.ndarray, kind: str = "number") -> str:
+def unreadable_cells(cells: np.ndarray, values: np.ndarray) -> list[str]:
     """
-    The count and three examples of cells that are not numbers or dates; empty if there are none.
+    Cells that are neither missing nor numbers or dates.
 
     :param values: what was read [N], NaN for nothing.
     """
-    found = cells[np.isnan(values) & ~is_missing(cells)]
-    if cells.dtype == object:
-        found = np.array([text for text in found if text.lower() not in MISSING_WORDS], object)
-    if not len(found):
-        return ""
-    examples = ", ".join(quoted(str(cell)) for cell in list(dict.fromkeys(found.tolist()))[:3])
-    few = f"cell that is not a {kind}" if len(found) == 1 else f"cells that are not {kind}s"
-    return f"{len(found)} {few}, such as {examples}"
+    found = map(str, cells[np.isnan(values) & ~is_missing(cells)].tolist())
+    return [text for text in found if text.lower() not in MISSING_WORDS]
+
+
+def described(found: Sequence[str], kind: str = "number", count: int | None = None) -> str:
+    """
+    The count and three examples of cells that are not numbers or dates; empty if there are none.
+
+    :param count: their number, if it is not that of ``found``.
+    """
+    count = len(found) if count is None else count
+    examples = ", ".join(map(quoted, list(dict.fromkeys(found))[:3]))
+    few = f"cell that is not a {kind}" if count == 1 else f"cells that are not {kind}s"
+    return f"{count} {few}, such as {examples}" if count else ""
+
+
+def unreadable(cells: np.ndarray, values: np.ndarray, kind: str = "number") -> str:
+    """What :func:`described` says of :func:`unreadable_cells`."""
+    return described(unreadable_cells(cells, values), kind)
 
 
 def learn_column(

@@ -28,9 +28,10 @@ from gpflow_sparse.tables.reading.cells import (
 from gpflow_sparse.tables.reading.columns import (
     MAX_LEVELS,
     Column,
+    described,
     learn_column,
     seasonal_features,
-    unreadable,
+    unreadable_cells,
     usual_decimal,
 )
 from gpflow_sparse.validation.atomic import atomic
@@ -116,7 +117,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def transform_training(self, X: Any, y: Any, num_classes: int | None = None) -> np.ndarray:
         """The encoded training rows [N, D], with averages of other rows than each."""
         frame, start = as_frame(X, list(self.feature_names_in_)), 0
-        values, _ = self._encoded(frame)
+        values, _ = self.encode(frame)
         for column, averages in self._averaged(frame, y, num_classes):
             first = start + len(column.levels)
             values[:, first : first + averages.shape[1]] = averages
@@ -161,25 +162,35 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"X lacks columns of the training data: {listed(absent)}; it has "
                 f"{listed(list(frame.columns))}."
             )
-        values, notes = self._encoded(frame)
-        for note in notes:
-            warnings.warn(note, stacklevel=3)
+        values, gaps = self.encode(frame)
+        for column, _, found in gaps:
+            if found:
+                warnings.warn(
+                    f"{column.name!r} has {described(found, column.kind)}, set to the median of "
+                    f"training, {column.fill:g}.",
+                    stacklevel=3,
+                )
         return values
 
     @property
     def _used(self) -> list[Column]:
         return [column for column in self.columns_ if column.kind != "dropped"]
 
-    def _encoded(self, frame: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
-        """The encoded table, and a sentence on each column with cells that cannot be read."""
+    def encode(self, frame: pd.DataFrame) -> tuple[np.ndarray, list[tuple[Column, int, list[str]]]]:
+        """
+        The encoded table [N, D]; and each column of numbers or dates with cells that were set to
+        the median, their count, and those that cannot be read.
+
+        :param frame: a table with the columns that are used, from :func:`as_frame`.
+        """
         values = np.empty((len(frame), sum(column.width for column in self._used)))
-        notes, start = [], 0
+        gaps, start = [], 0
         for column in self._used:
-            part, note = _encoded(column, column.cells(frame))
+            part, count, strange = _encoded(column, column.cells(frame))
             values[:, start : start + column.width] = part
-            notes += [note] if note else []
+            gaps += [(column, count, strange)] if count else []
             start += column.width
-        return values, notes
+        return values, gaps
 
     def gaps(self, X: Any) -> tuple[str, ...]:
         """
@@ -236,26 +247,27 @@ def _meaning(column: Column, cells: np.ndarray) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _encoded(column: Column, cells: np.ndarray) -> tuple[np.ndarray, str]:
+def _encoded(column: Column, cells: np.ndarray) -> tuple[np.ndarray, int, list[str]]:
     """
-    The encoded columns of one that is used [N, width], and a sentence on cells that cannot be read.
+    The encoded columns of one that is used [N, width], the number of cells that were set to the
+    median, and those that cannot be read.
 
     :raises ValueError: if no cell can be read, and training had no missing ones.
     """
     if column.kind == "category":
         labels = labels_of(cells)
         indicators = places(labels, column.levels)[:, None] == np.arange(len(column.levels))
-        return np.hstack([indicators, _averages_of(column, labels)]), ""
+        return np.hstack([indicators, _averages_of(column, labels)]), 0, []
     values = column.values(cells)
     gaps = np.isnan(values)
-    strange = unreadable(cells, values, column.kind) if gaps.any() else ""
+    strange = unreadable_cells(cells, values) if gaps.any() else []
     if strange and gaps.all() and not column.missing:
-        raise ValueError(f"{column.name!r} must hold {column.kind}s as in training, has {strange}.")
-    note = f"{column.name!r} has {strange}, set to the median of training, {column.fill:g}."
+        found = described(strange, column.kind)
+        raise ValueError(f"{column.name!r} must hold {column.kind}s as in training, has {found}.")
     values = np.where(gaps, column.fill, values)
     parts = [values, gaps] if column.missing else [values]
     seasons = (seasonal_features(values, period) for period in column.periods)
-    return np.column_stack([*parts, *seasons]), note if strange else ""
+    return np.column_stack([*parts, *seasons]), int(gaps.sum()), strange
 
 
 def gaps_of(column: Column, cells: np.ndarray) -> Iterator[str]:

@@ -178,7 +178,7 @@ def _read_arrow(path: Path, options: ReadingOptions) -> pd.DataFrame:
         table = rows.to_table(columns=names)
     except (pa.ArrowException, OSError) as error:
         raise unreadable_file(path, error) from error
-    frame = table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+    frame = table.to_pandas(ignore_metadata=True)
     frame.attrs["notes"] = notes
     return frame
 
@@ -359,7 +359,7 @@ def require_closed_quote(path: Path, table: pa.Table, end: bytes) -> None:
 
 def unreadable_file(path: Path, error: Exception, options: ReadingOptions = DEFAULT) -> ValueError:
     """The error of a file that cannot be read, with what to do."""
-    reason = " ".join(str(error).split())[:200]
+    reason = " ".join(str(error).split())
     if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason):
         row, expected, count = found.groups()
         return ValueError(
@@ -368,10 +368,10 @@ def unreadable_file(path: Path, error: Exception, options: ReadingOptions = DEFA
         )
     if isinstance(error, UnicodeError | LookupError) or "UTF8" in reason:
         return ValueError(
-            f"{path} is not {options.encoding} text ({reason}): save it as UTF-8, or give its "
-            "encoding, such as cp1252 or utf-16, by --encoding (encoding)."
+            f"{path} is not {options.encoding} text ({reason[-200:]}): save it as UTF-8, or give "
+            "its encoding, such as cp1252 or utf-16, by --encoding (encoding)."
         )
-    return ValueError(f"{path} is not a readable table: {reason}; write it again.")
+    return ValueError(f"{path} is not a readable table: {reason[:200]}; write it again.")
 
 
 def require_distinct(path: Path, names: Sequence[str]) -> None:

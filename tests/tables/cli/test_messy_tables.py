@@ -62,3 +62,33 @@ def test_other_formats_give_the_same_predictions(run, tmp_path, suffix):
         text = run("predict", "--model", f"run{kind}", "--data", "my.csv")[1]
         predicted.append(pd.read_csv(io.StringIO(text)))
     np.testing.assert_allclose(*predicted, rtol=1e-9)
+
+
+@pytest.mark.nightly
+def test_a_file_of_a_spreadsheet_is_read_by_the_same_options_in_all_commands(run, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["Bericht 2024", "St\u00fcck;Preis;y"]
+    for count, price in zip(rng.integers(200, 4000, 40), rng.uniform(1, 9, 40), strict=True):
+        cells = f"{count:,}", f"{price:.2f}", f"{price * 3 + count / 1000:.1f}"
+        lines.append(";".join(cells).translate(str.maketrans(".,", ",.")))
+    lines[5] = f"{lines[5].rpartition(';')[0]};k.A."
+    (tmp_path / "my.csv").write_text("\n".join(lines), encoding="cp1252")
+    options = ["--encoding", "cp1252", "--skip-rows", "1", "--no-plot", "--output", "run"]
+    options += ["--method", "solvegp", "--num-steps", "3", "--num-subset", "0"]
+    code, _, err = run("fit", "--data", "my.csv", *options)
+    assert code == 1
+    assert "'k.A.': correct them, or leave out these rows by --drop-bad-targets" in err
+    code, out, err = run("fit", "--data", "my.csv", "--drop-bad-targets", *options)
+    assert code == 0, err
+    assert "'St\u00fcck' is read with separators of thousands" in err
+    assert last_json(out)["num_train"] + last_json(out)["num_test"] == 39
+    code, out, err = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 0, err
+    code, again, err = run("predict", "--model", "run/model.safetensors", "--data", "my.csv")
+    assert (code, again) == (0, out), err
+    (tmp_path / "new.csv").write_text("\n".join(lines[1:]), encoding="utf-8")
+    new = ["--encoding", "utf-8", "--skip-rows", "0"]
+    code, again, err = run("predict", "--model", "run", "--data", "new.csv", *new)
+    assert (code, again) == (0, out), err
+    code, _, err = run("evaluate", "--model", "run")
+    assert code == 0, err

@@ -1,10 +1,15 @@
 """Rows of runs: how they are split, what was inferred, and what is refused."""
 
+import dataclasses
+
+import click
 import numpy as np
 import pandas as pd
 import pytest
 
+from gpflow_sparse.tables.cli.options import chosen_reading, reading_options
 from gpflow_sparse.tables.cli.rows import Source, read_pairs, split_rows
+from gpflow_sparse.tables.reading.cells import ReadingOptions
 
 
 @pytest.fixture
@@ -47,6 +52,33 @@ def test_rows_of_another_table_are_read_as_in_training(tmp_path):
     pd.DataFrame({"a": [1, 2], "y": ["1,234", "2,500"]}).to_csv(tmp_path / "b.csv", index=False)
     again = read_pairs(str(tmp_path / "b.csv"), Source(""), found.target)
     np.testing.assert_allclose(again.y, [1.234, 2.5])
+
+
+def test_options_of_reading_and_bad_targets(tmp_path):
+    text = "\n".join(["a;y", *(f"{i};{i % 7},5" for i in range(20)), "9;-99,9", "8;unknown"])
+    (tmp_path / "a.csv").write_text(text)
+    source = Source(str(tmp_path / "a.csv"), reading=ReadingOptions(na_values=("-99,9",)))
+    with pytest.raises(ValueError, match="'unknown': correct them, or leave out these rows by --d"):
+        split_rows(source)
+    found = split_rows(dataclasses.replace(source, drop_bad_targets=True))
+    assert len(found.train.y) + len(found.test.y) == 20
+    assert found.target.decimal == ","
+    assert "has 1 cell that is not a number, such as 'unknown'" in found.target.note
+
+
+@pytest.mark.parametrize("given", [[], ["--separator", r"\t", "--no-header", "--na-values", "x"]])
+def test_options_of_reading_are_those_of_training_unless_they_are_given(given):
+    known = ReadingOptions(skip_rows=2, decimal=",")
+    found = []
+
+    @click.command()
+    @reading_options
+    def command(**_):
+        found.append((chosen_reading(), chosen_reading(known)))
+
+    command.main(given, standalone_mode=False)
+    asked = {"separator": "\t", "header": False, "na_values": ("x",)} if given else {}
+    assert found == [(ReadingOptions(**asked), dataclasses.replace(known, **asked))]
 
 
 @pytest.mark.parametrize("rows", ["1,2\n", "1,2\n3,4\n", "1,2\n3,4\n5,\n6,\n"])

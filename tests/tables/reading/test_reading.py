@@ -10,6 +10,7 @@ import pytest
 
 from gpflow_sparse.estimators import Column
 from gpflow_sparse.tables.reading.encoder import TableEncoder
+from gpflow_sparse.tables.reading.folders import open_shards
 from gpflow_sparse.tables.reading.tables import read_frame
 from gpflow_sparse.tables.reading.targets import split_target
 
@@ -102,6 +103,7 @@ def check_one_reading(tmp_path, seed, forms):
     assert values.tobytes() == encoder.transform(beside).tobytes()
     stored = json.loads(json.dumps([dataclasses.asdict(column) for column in encoder.columns_]))
     known = TableEncoder.from_columns([Column(**column) for column in stored])
+    check_folder(write(tmp_path / "alone.csv", columns), seed, alone)
     rows = rng.permutation(NUM_ROWS)[: rng.integers(1, 6)]
     for table in (columns, mixed):
         part = read_frame(write(tmp_path / "part.csv", table, rows))
@@ -110,6 +112,18 @@ def check_one_reading(tmp_path, seed, forms):
     for name in list(columns)[1:-1]:
         for task in (None, "classification"):
             assert target_of(alone, name, task) == target_of(beside, name, task)
+
+
+def check_folder(path, seed, frame):
+    """The rows of the file, converted like a folder of files."""
+    inputs, target = split_target(frame, "last")
+    shards = open_shards(path, "last", seed=seed)
+    encoder = TableEncoder().fit(inputs)
+    assert shards.encoder.columns_ == encoder.columns_
+    found, order = np.argsort(shards.Y[:, 0]), np.argsort(target.values)
+    X = encoder.transform(inputs)[order]
+    error = (X - X.mean(axis=0)) / np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0) - shards.X[found]
+    np.testing.assert_allclose(error, 0.0, atol=1e-5)
 
 
 def check_later_rows(tmp_path, known, table, rows):
