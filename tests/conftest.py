@@ -97,7 +97,6 @@ THINNED = {
     "test_starts.py": 2,
     "test_stationary.py": 8,
     "test_steps.py": 7,
-    "test_stored.py": 14,
     "test_streaming.py": 8,
     "test_sub_sampled.py": 5,
     "test_subsampling.py": 3,

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
-from gpflow_sparse.persistence import names
+from gpflow_sparse.numerics.tracing import variables_with_paths
 from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import settings_of
@@ -87,11 +87,7 @@ class RunState:
         :raises ValueError: if the snapshot belongs to another model, optimizer or callbacks.
         """
         variables = self.variables
-        found = {
-            name: value.shape
-            for name, value in snapshot.variables.items()
-            if name not in names.REMOVED_VARIABLES
-        }
+        found = {name: value.shape for name, value in snapshot.variables.items()}
         # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         wanted = {
             name: tf.TensorShape(variable.shape)
@@ -135,8 +131,10 @@ class RunState:
 
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
     """All variables of a model by their paths, as named in checkpoints."""
-    leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
-    return {names.variable_in_files(model, path): variable for path, variable in leaves}
+    return {
+        ".".join(["model", *map(str, path)]): variable
+        for path, variable in variables_with_paths(model)
+    }
 
 
 def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> dict[str, Any]:
