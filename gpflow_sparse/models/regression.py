@@ -29,8 +29,8 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
 
-    bound = "standard"  # models of older files have no such attribute
-
+    bound = "standard"
+    """Name of the bound; some subclasses have others."""
     takes_batches = False
     """Whether data may be a ``tf.data.Dataset`` or memory maps, which every pass reads again."""
 
