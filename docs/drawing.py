@@ -10,17 +10,32 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gpflow_sparse"
-HIDDEN = {"__init__", "_version", "_names"}
+# Files at the top: `recipes` and `estimators` are public names of folders of `tables`.
+HIDDEN = {"__init__", "_version", "_names", "recipes", "estimators", "tables"}
+
+
+def named(parts):
+    """The folder of a module, whose folder is one of `tables` if it is in there."""
+    is_deep = parts[:1] == ("tables",) and len(parts) > 2
+    return "/".join(parts[: 1 + is_deep])
 
 
 def folder_of(path):
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+    return named(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def executed(tree):
+    """All nodes but for imports for type checkers."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield node
+            yield from executed(node)
 
 
 def imported_folders(path):
     """Folders of the package that one file imports, relative and absolute imports alike."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in executed(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -28,8 +43,8 @@ def imported_folders(path):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
             found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    parts = (name.split(".") for name in found)
-    return {part[1] for part in parts if part[0] == PACKAGE.name and len(part) > 1}
+    parts = (tuple(name.split(".")) for name in found)
+    return {named((*part[1:], "")) for part in parts if part[0] == PACKAGE.name and len(part) > 1}
 
 
 def read_imports():

@@ -36,12 +36,12 @@ def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
     The result of ``__getattr__`` of a module (PEP 562).
 
     :param lazy: names that are imported on first use, each with the module that defines it; for a
-        submodule its own name.
+        module its own name.
     :raises AttributeError: for any other name, with the public name that is closest to it.
     """
     if name in lazy:
         found = importlib.import_module(lazy[name])
-        return found if lazy[name] == f"{module}.{name}" else getattr(found, name)
+        return found if lazy[name].endswith(f".{name}") else getattr(found, name)
     hint = None if name.startswith("_") else _closest(module, name)
     raise AttributeError(
         f"module {module!r} has no attribute {name!r}" + (f"; did you mean {hint}?" if hint else "")
@@ -80,9 +80,9 @@ def _public_names() -> dict[str, list[str]]:
     own = [name for name in sys.modules[_PACKAGE].__all__ if not name.startswith("_")]
     found = {_PACKAGE: own}
     for name in sorted(own, key="models".__eq__):
-        for path in (_ROOT / name / "__init__.py", _ROOT / f"{name}.py"):
-            if path.is_file():
-                found[f"{_PACKAGE}.{name}"] = _listed(path)
+        files = (f"{name}/__init__.py", f"tables/{name}.py", f"{name}.py")
+        paths = (path for path in (_ROOT / file for file in files) if path.is_file())
+        found[f"{_PACKAGE}.{name}"] = [each for path in paths for each in _listed(path)]
     return found
 
 

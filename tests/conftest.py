@@ -125,7 +125,6 @@ SLOW_CASES = {
     "test_trained_weights_and_their_statistics_come_back[grief_rotated]",
     "test_predictions_are_those_of_the_mixture[rotated]",
     "test_one_set_equals_gpflow_on_shared_points[separate]",
-    "test_the_page_needs_no_other_file[classification-5]",
     "test_compiled_values_and_gradients_equal_eager_ones[xla-solvegp_located]",
     "test_every_method_trains_and_its_run_is_scored_again[solvegpr]",
     "test_an_example_prints_numbers_that_show_it_works_and_draws[mixture]",

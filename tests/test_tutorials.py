@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
-from gpflow_sparse.cli import main
+from gpflow_sparse.tables.cli.main import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]

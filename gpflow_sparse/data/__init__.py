@@ -1,6 +1,7 @@
 """Data sets, a user's own tables, standardization, and metrics.
 
-:class:`Standardizer` and :class:`Shards` need TensorFlow and are imported on first use (PEP 562).
+:class:`Standardizer` and :class:`Shards` need TensorFlow, and :func:`read_table` needs the extra
+``tables``; they are imported on first use (PEP 562).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,11 @@ from gpflow_sparse.data import metrics
 from gpflow_sparse.data.datasets import Dataset, DatasetInfo, list_datasets, load
 from gpflow_sparse.data.moments import RunningMoments
 from gpflow_sparse.data.robot_arm import robot_arm
-from gpflow_sparse.data.tables import Table, read_table
 
 if TYPE_CHECKING:
     from gpflow_sparse.data.shards import Shards, open_shards
     from gpflow_sparse.data.standardize import Standardizer
+    from gpflow_sparse.tables.reading.tables import Table, read_table
 
 __all__ = [
     "Dataset",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Table": "gpflow_sparse.tables.reading.tables",
+    "read_table": "gpflow_sparse.tables.reading.tables",
     "Shards": "gpflow_sparse.data.shards",
     "Standardizer": "gpflow_sparse.data.standardize",
     "open_shards": "gpflow_sparse.data.shards",

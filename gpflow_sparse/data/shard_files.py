@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gpflow_sparse.data.limits import bounded_line, listed, quoted
-from gpflow_sparse.data.tables import read_table, without_index
-from gpflow_sparse.data.text_files import (
+from gpflow_sparse.tables.reading.tables import read_table, without_index
+from gpflow_sparse.tables.reading.text_files import (
     WRONG_CELLS,
     Layout,
     encoding_of,

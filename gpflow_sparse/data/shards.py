@@ -16,9 +16,9 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.moments import RunningMoments
 from gpflow_sparse.data.shard_files import SUFFIXES, ShardFile, not_numeric, open_file
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.data.tables import column_named
 from gpflow_sparse.numerics.streaming import keeping
 from gpflow_sparse.numerics.tracing import numpy_function
+from gpflow_sparse.tables.reading.tables import column_named
 from gpflow_sparse.validation import checks
 
 Pair = tuple[np.ndarray, np.ndarray]

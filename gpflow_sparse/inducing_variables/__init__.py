@@ -1,4 +1,4 @@
-"""Inducing variables. Importing this package registers its posteriors with GPflow."""
+"""Inducing variables. Importing this package registers their posteriors with GPflow."""
 
 from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
@@ -7,9 +7,8 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
 
-# Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
-# registered, by the models, and users of that model import nothing else.
-import gpflow_sparse.models  # isort: skip  # noqa: F401
+# registers; nothing in them is called by name
+from gpflow_sparse.inducing_variables import posterior_classes, shared  # isort: skip  # noqa: F401
 
 __all__ = [
     "BasisFeatures",

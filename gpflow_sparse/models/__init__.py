@@ -5,9 +5,6 @@ models of a finite basis in ``basis.py``.
 """
 
 from gpflow_sparse._names import restrict_dir
-
-# First, since it imports this package last: see the comment there.
-import gpflow_sparse.inducing_variables  # isort: skip  # noqa: F401
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.deep import (

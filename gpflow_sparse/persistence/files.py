@@ -133,14 +133,6 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     return {"float": metadata["float"], "jitter": float(found["jitter"]), "versions": versions}
 
 
-def read_kind(path: str | os.PathLike) -> str | None:
-    """Kind of a checkpoint or of the model of a run; None for any other file."""
-    try:
-        return _contents(path, with_arrays=False)[0].get("kind")
-    except (OSError, ValueError):
-        return None
-
-
 def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
     """:raises ValueError: if the file is a checkpoint of a training run."""
     if header.get("kind") == CHECKPOINT:

@@ -1,21 +1,15 @@
 """Posterior processes: the shared contract and its parts. Each method has its own in its folder.
 
-Every posterior is registered with GPflow at the end of its file.
+GPflow finds them through ``inducing_variables/posterior_classes.py``.
 """
 
 from typing import Any
 
 from gpflow_sparse import _names
-
-# First, since it imports the models, which register the posteriors of their methods.
-import gpflow_sparse.inducing_variables  # isort: skip
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
-
-# registers what it has for GPflow's wrapper; nothing in it is called by name
-import gpflow_sparse.posteriors.shared  # isort: skip  # noqa: F401
 
 # Found in the folders of the methods on first use: imports go downward.
 _OF_METHODS = {

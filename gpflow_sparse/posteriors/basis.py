@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 import tensorflow as tf
-from gpflow.kernels import Kernel
-from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.bases import ReweightedBasis
-from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
+from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.numerics import linalg
@@ -114,8 +112,3 @@ class BasisPosterior(BlockPosterior):
             q_sqrt = tf.convert_to_tensor(q_sqrt)
             q_sqrt = tf.linalg.diag(tf.transpose(q_sqrt)) if q_sqrt.shape.rank == 2 else q_sqrt
         return tf.convert_to_tensor(q_mu), q_sqrt
-
-
-get_posterior_class.register(Kernel, BasisFeatures)(
-    lambda kernel, inducing_variable: BasisPosterior
-)

@@ -13,7 +13,7 @@ import gpflow_sparse as gs
 from bench import speed_page, step_variants
 from bench.commands import bench
 from bench.papers import data_splits, harness
-from tests.command_line import last_json
+from tests.tables.cli.command_line import last_json
 
 RUN = Path(__file__).parents[2] / "docs" / "benchmarks" / "run.py"
 

@@ -10,7 +10,7 @@ from scipy.special import log_softmax, softmax
 from bench.papers import data_splits, harness, image_network, rejection, spec
 from bench.papers import image_calibration as images
 from gpflow_sparse.data import metrics
-from tests.recipes.test_conv_images import make_dataset
+from tests.tables.methods.test_conv_images import make_dataset
 
 
 def auroc(strange, known):

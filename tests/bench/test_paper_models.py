@@ -12,7 +12,7 @@ from bench.papers.spec import PaperRun, load_paper
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import Basis
-from tests.recipes.test_conv_images import make_dataset as make_images
+from tests.tables.methods.test_conv_images import make_dataset as make_images
 
 TINY = {
     "batch_size": 16,

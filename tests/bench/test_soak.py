@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import commands, soak
-from gpflow_sparse.recipes.registry import RECIPES
+from gpflow_sparse.tables.methods.registry import RECIPES
 
 OF_TABLES = [method for method, kind in RECIPES.items() if not kind.takes_images]
 

@@ -9,7 +9,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.estimators import SparseGPRegressor
 from gpflow_sparse.models import NearestNeighborGP
 from gpflow_sparse.models.nearest_neighbor import local_variance
-from gpflow_sparse.recipes.calibration import describe_calibration, summary
+from gpflow_sparse.tables.fitting.calibration import describe_calibration, summary
 from tests.models.test_nearest_neighbor import (
     NEW,
     NOISE,

@@ -11,7 +11,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.recipes.cached_model import CachedModel
+from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.training import calibration, rescaling
 from tests.battery import MEMBERS, REGRESSIONS, inputs, perturb
 from tests.oracles import calibration as oracle

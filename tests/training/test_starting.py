@@ -6,7 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.initialization.row_observations import row_observations, row_posteriors
-from gpflow_sparse.recipes.weights import WeightedLikelihood
+from gpflow_sparse.tables.fitting.weights import WeightedLikelihood
 from gpflow_sparse.training.starting import start_from_rows
 
 N, M = 40, 9

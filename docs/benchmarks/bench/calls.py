@@ -12,8 +12,8 @@ import numpy as np
 
 import gpflow_sparse
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.registry import read_options, recipe_of
+from gpflow_sparse.tables.fitting.building import build_model
+from gpflow_sparse.tables.methods.registry import read_options, recipe_of
 
 _PACKAGE = Path(gpflow_sparse.__file__).parent
 # Rows of the small models, and their options, as far as a method has them.

@@ -21,7 +21,7 @@ from bench.step_variants import made_rows
 from bench.steps import Row, Step, Tables, time_in_turn
 from gpflow_sparse import models
 from gpflow_sparse.persistence import files
-from gpflow_sparse.runs.session import session
+from gpflow_sparse.tables.cli.session import session
 from gpflow_sparse.training import SparseAdam, adam
 from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard, open_feed

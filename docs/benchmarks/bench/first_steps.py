@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.steps import Row
-from gpflow_sparse.runs import session
+from gpflow_sparse.tables.cli import session
 
 _PACKAGE = ("models", "training", "inducing_variables", "initialization", "bases", "posteriors")
 # Of the table that the command reads.
@@ -101,7 +101,7 @@ def _ending_after_the_first(event: str) -> Iterator[None]:
     def watched() -> Iterator[None]:
         with original():
             yield
-        from gpflow_sparse.recipes.choice import _Race
+        from gpflow_sparse.tables.fitting.choice import _Race
         from gpflow_sparse.training.loop import TrainingLoop
 
         owner: Any
@@ -124,5 +124,5 @@ def _ending_after_the_first(event: str) -> Iterator[None]:
 if __name__ == "__main__":
     _event = sys.argv.pop(1)
     with _ending_after_the_first(_event), contextlib.suppress(SystemExit):
-        runpy.run_module("gpflow_sparse.cli", run_name="__main__")
+        runpy.run_module("gpflow_sparse.tables.cli.main", run_name="__main__")
     sys.exit(f"there was no {_event}")

@@ -31,7 +31,7 @@ import gpflow_sparse as gs
 from bench.papers.boosting_models import fit_stopped
 from bench.small_tables import by_split, mean_of, score_rows
 from gpflow_sparse.data import metrics
-from gpflow_sparse.recipes.evaluation import evaluate
+from gpflow_sparse.tables.fitting.evaluation import evaluate
 
 Split = tuple[pd.DataFrame, pd.DataFrame]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from bench.steps import Row, Tables, megabytes, run_alone
 from gpflow_sparse.data import Dataset, robot_arm
-from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.building import build_model
-from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
-from gpflow_sparse.runs.session import session
+from gpflow_sparse.tables.cli.session import session
+from gpflow_sparse.tables.fitting.building import build_model
+from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.registry import RECIPES, read_options, recipe_of
 
 # Seconds of training between two predictions, and rows that are predicted.
 _ROUND, _NUM_NEW = 20.0, 1000
@@ -67,7 +67,7 @@ def _rounds(
     """Seconds since the start, memory and seconds per step, after each round."""
     begin = time.perf_counter()
     rounds: list[tuple[float, float, float]] = []
-    recipe = recipe.with_steps(_MAX_STEPS if recipe.by_minibatches else _STEPS)
+    recipe = recipe.with_steps(_MAX_STEPS if not recipe.holds_data else _STEPS)
     while not rounds or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
         history = recipe.train(model, dataset.train, until=start + _ROUND, progress=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.runs.session import session
+from gpflow_sparse.tables.cli.session import session
 
 Row = dict[str, Any]
 """One line of a table, by the names of its columns; it is printed and written as JSON."""

@@ -67,8 +67,8 @@ class SoftKI(VariationalModel):
         Z: Any,
         *,
         noise_variance: Any = 1e-3,
-        temperature: Any = 1.0,
-        tied: bool = False,
+        temperature: Any = 0.3,
+        tied: bool | None = None,
         objective: str = "exact",
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
@@ -81,9 +81,11 @@ class SoftKI(VariationalModel):
         :param noise_variance: start of ``model.likelihood.variance``, which is trained unless
             ``gpflow.set_trainable(model.likelihood.variance, False)``. The paper fixes it at the
             default, with which variances are far too small; see ``refit_noise``.
-        :param temperature: start of ``model.basis.temperature``, and
-        :param tied: whether it is in units of lengthscales; see
-            :class:`~gpflow_sparse.bases.SoftInterpolation`.
+        :param temperature: start of ``model.basis.temperature``, see
+            :class:`~gpflow_sparse.bases.SoftInterpolation`; the paper starts it at 1, which is
+            worse on its sets.
+        :param tied: whether it is in units of lengthscales, as the paper's is not; None if the
+            kernel has lengthscales.
         :param objective: "exact" or "pseudo".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: P, number of outputs, which share all parameters.
@@ -95,6 +97,7 @@ class SoftKI(VariationalModel):
         """
         checks.require_choice(objective, "objective", _OBJECTIVES)
         _require_fraction(held_out)
+        tied = hasattr(kernel, "lengthscales") if tied is None else tied
         self.basis = SoftInterpolation(kernel, Z, temperature=temperature, tied=tied)
         self.objective, self.held_out = objective, held_out
         self._kept_back: tuple[np.ndarray, int] | None = None  # rows that `training.fit` held out

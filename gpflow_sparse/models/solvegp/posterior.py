@@ -1,25 +1,21 @@
 """The posterior process of SOLVE-GP: one whitened Gaussian block per inducing set."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import PrecomputedValue, get_posterior_class
+from gpflow.posteriors import PrecomputedValue
 
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
     set_covariance,
 )
-from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.models.solvegp.rotated import is_rotatable, rotated, rotated_marginals
 from gpflow_sparse.numerics import block_elimination, linalg
 from gpflow_sparse.posteriors.base import BlockPosterior, Cache, MeanAndVariance, precomputed
-from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     Paths,
     PosteriorPaths,
@@ -264,11 +260,3 @@ def _split_sqrt(q_sqrt: tf.Tensor | None, sizes: Sequence[int]) -> tuple[tf.Tens
     return tuple(
         dense[:, end - size : end, end - size : end] for size, end in zip(sizes, ends, strict=True)
     )
-
-
-get_posterior_class.register(Kernel, OrthogonalInducingVariables)(
-    lambda kernel, inducing_variable: OrthogonalPosterior
-)
-get_posterior_class.register(MultioutputKernel, OrthogonalInducingVariables)(
-    lambda kernel, inducing_variable: partial(MultioutputPosterior, part=OrthogonalPosterior)
-)

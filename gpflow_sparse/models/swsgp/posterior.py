@@ -1,15 +1,13 @@
 """Posterior given the neighbors of each row."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import get_posterior_class
+from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -17,7 +15,6 @@ from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
-from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
     Paths,
@@ -296,13 +293,3 @@ def require_not_whitened(whiten: Any) -> None:
             "whiten must be False for NeighborInducingPoints: each row has a prior covariance of "
             "its own neighbors, and no coordinates of u are white in all of them."
         )
-
-
-get_posterior_class.register(Kernel, NeighborInducingPoints)(
-    lambda kernel, inducing_variable: NeighborPosterior
-)
-
-
-get_posterior_class.register(MultioutputKernel, NeighborInducingPoints)(
-    lambda kernel, inducing_variable: partial(MultioutputPosterior, part=NeighborPosterior)
-)

@@ -14,7 +14,7 @@ from bench.papers.spec import Record
 from gpflow_sparse import models
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.tables.methods.rows import Pair
 from gpflow_sparse.training import TrainingError
 
 MOST = 1e-6

@@ -13,7 +13,7 @@ from bench.papers.training import Budget
 from gpflow_sparse import initialization, models
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.recipes.starts import KERNELS
+from gpflow_sparse.tables.fitting.starts import KERNELS
 
 
 class RandomBlocks(models.SOLVEGPR):

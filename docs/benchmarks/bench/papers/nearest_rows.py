@@ -12,9 +12,9 @@ from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.recipes.cached_model import CachedModel
-from gpflow_sparse.recipes.rows import Pair
-from gpflow_sparse.recipes.starts import KERNELS
+from gpflow_sparse.tables.fitting.starts import KERNELS
+from gpflow_sparse.tables.methods.cached_model import CachedModel
+from gpflow_sparse.tables.methods.rows import Pair
 
 # Rows held out for the calibration, as in the authors' program, at most a fifth.
 _CALIBRATION_ROWS = 1000

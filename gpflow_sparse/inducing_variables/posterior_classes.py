@@ -1,0 +1,42 @@
+"""The posterior that GPflow finds for each kind of inducing variables of this package.
+
+Its module is imported with the first posterior: imports go downward, and stock
+``gpflow.models.SVGP`` needs no more than the inducing variables.
+"""
+
+import importlib
+from functools import partial
+from typing import Any
+
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.posteriors import get_posterior_class
+
+from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+
+_POSTERIORS = "gpflow_sparse.posteriors"
+# Posteriors with one kernel, each with whether several kernels have one posterior each of it.
+_CLASSES = {
+    BasisFeatures: ("BasisPosterior", False),
+    NeighborInducingPoints: ("NeighborPosterior", True),
+    OrthogonalInducingVariables: ("OrthogonalPosterior", True),
+}
+
+
+def _register(variables: type, name: str, one_for_each_kernel: bool) -> None:
+    @get_posterior_class.register(Kernel, variables)
+    def posterior_class(kernel: Kernel, inducing_variable: Any) -> Any:
+        return getattr(importlib.import_module(_POSTERIORS), name)
+
+    if not one_for_each_kernel:
+        return
+
+    @get_posterior_class.register(MultioutputKernel, variables)
+    def posterior_class_of_several_kernels(kernel: Kernel, inducing_variable: Any) -> Any:
+        posteriors = importlib.import_module(_POSTERIORS)
+        return partial(posteriors.MultioutputPosterior, part=getattr(posteriors, name))
+
+
+for _variables, (_name, _one_for_each_kernel) in _CLASSES.items():
+    _register(_variables, _name, _one_for_each_kernel)

@@ -1,1 +1,0 @@
-"""The work of the commands `fit`, `predict` and `evaluate`; nothing is imported here."""

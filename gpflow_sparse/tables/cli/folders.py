@@ -1,0 +1,126 @@
+"""The folder of a run: the model, the record, the page, and checkpoints of unfinished training."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import Given, read_json
+from gpflow_sparse.tables.cli.rows import Source
+
+MODEL, RECORD, PAGE, CHECKPOINTS = "model.safetensors", "run.json", "report.html", "checkpoints"
+_WRITER = "gpflow-sparse fit"
+_SCHEMA = {
+    "written_by": str,
+    "finished": bool,
+    "source": dict,
+    "method": str,
+    "options": dict,
+    "checksum": str,
+}
+_RESULTS = Given({"scores": dict[str, float], "kind_of_rows": str, "num_test": int})
+_REMEDY = "restore the file, or train again into another folder"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """
+    The folder of a run.
+
+    :param path: of the folder.
+    """
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained estimator."""
+        return self.path / MODEL
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints of a training that has not ended."""
+        return self.path / CHECKPOINTS
+
+    def begin(self, run: dict[str, Any], *, resume: bool) -> None:
+        """
+        Write the record of a run that begins.
+
+        :param run: its source, method and options.
+        :param resume: whether checkpoints in the folder are gone on from, or an error.
+        :raises ValueError: for a folder with files of others or another run, or nothing to resume.
+        :raises NotADirectoryError: if the path is a file.
+        """
+        known = self._known()
+        if known is not None and {name: known[name] for name in run} != run:
+            raise ValueError(
+                f"{self.path} holds another run, {known['method']} on {known['source']['data']}: "
+                "take the same options, or choose another --output."
+            )
+        if resume and (known is None or known["finished"]):
+            raise ValueError(f"there is no unfinished run in {self.path} to resume.")
+        if not resume and self.checkpoints.is_dir():
+            raise ValueError(
+                f"an unfinished run is in {self.path}: add --resume to continue it, choose another "
+                f"--output, or delete {self.checkpoints}."
+            )
+        self.write(run, finished=False)
+
+    def _known(self) -> dict[str, Any] | None:
+        """The record in the folder; None for a new or empty folder."""
+        if (self.path / RECORD).is_file():
+            return self.read()
+        if os.path.lexists(self.path) and any(self.path.iterdir()):
+            raise ValueError(
+                f"{self.path} holds files of others and no run: choose another --output."
+            )
+        return None
+
+    def write(self, record: dict[str, Any], *, finished: bool) -> None:
+        """Write the record, in place of an earlier one."""
+        text = json.dumps({"written_by": _WRITER, "finished": finished, **record}, indent=1)
+        files.write_text(self.path / RECORD, text + "\n")
+        if finished:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def read(self) -> dict[str, Any]:
+        """
+        The record of the run.
+
+        :raises FileNotFoundError: if there is none.
+        :raises ValueError: naming the field, if it is damaged or of another program.
+        """
+        path = self.path / RECORD
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path} holds no run: {RECORD} is missing.")
+        record: dict[str, Any] = read_json(path, _SCHEMA | {"written_by": str}, _REMEDY)
+        return record
+
+    def source(self) -> Source:
+        """
+        Where the rows of the run came from.
+
+        :raises ValueError: if the record is damaged.
+        """
+        try:
+            return Source(**self.read()["source"])
+        except TypeError as error:
+            raise ValueError(f"{self.path / RECORD} is damaged: {error}; {_REMEDY}.") from error
+
+
+def require_table(output: Path, *sources: Path) -> None:
+    """
+    Refuse a file of predictions that would replace what it is made from.
+
+    :raises ValueError: if it is one of these files, or in a folder of a run the model or record.
+    :raises IsADirectoryError: if it is a folder.
+    """
+    if output.is_dir():
+        raise IsADirectoryError(f"output must be a file, got the folder {output}")
+    own = [folder / name for folder in (output.parent,) for name in (MODEL, RECORD, PAGE)]
+    known = [*sources, *(own if (output.parent / RECORD).is_file() else [])]
+    if any(path.exists() and output.exists() and output.samefile(path) for path in known):
+        raise ValueError(f"output must be another file than {output}, which is read or a run's.")

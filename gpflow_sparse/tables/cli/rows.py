@@ -1,0 +1,201 @@
+"""The rows of a run: a named data set or a file, split into training and test rows."""
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpflow_sparse.data import load
+from gpflow_sparse.data.images import ImageShape
+from gpflow_sparse.tables.fitting.copies import distinct_rows_of
+from gpflow_sparse.tables.fitting.weights import advice_on_mean
+from gpflow_sparse.tables.reading.cells import numbers
+from gpflow_sparse.tables.reading.columns import Column, as_frame
+from gpflow_sparse.tables.reading.tables import column_named, notes_of, read_frame
+from gpflow_sparse.tables.reading.targets import Target, read_target, split_target
+
+# Two rows for training, in which a column may vary, and one for testing.
+_MIN_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of a run come from, and how they are split; stored in its record."""
+
+    data: str
+    """A file, or the name of a data set."""
+    target: str | None = None
+    """The column to predict; None for the last."""
+    task: str | None = None
+    row_weights: str | None = None
+    """The column of weights; None for weights of 1."""
+    split: int = 0
+    """Number of the train/test split."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the rows are in a file."""
+        return bool(Path(self.data).suffix)
+
+
+class Rows(NamedTuple):
+    """Rows of a table with what is observed there."""
+
+    X: pd.DataFrame
+    y: np.ndarray
+    """Numbers, or labels as texts [N]."""
+    weights: np.ndarray | None
+    """Weights of the rows [N]; None for 1."""
+
+    def take(self, places: np.ndarray) -> "Rows":
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[places]
+        return Rows(self.X.iloc[places], self.y[places], weights)
+
+
+class Split(NamedTuple):
+    """Training and test rows of a run."""
+
+    train: Rows
+    test: Rows
+    target: Column
+    notes: tuple[str, ...]
+    """Sentences on what was inferred, and what was left out."""
+    kind: str
+    """What kind of rows the test rows are."""
+    image_shape: ImageShape | None = None
+    """Of rows that are known to be images."""
+
+    @property
+    def checksum(self) -> str:
+        """CRC-32 of the outputs and the weights in hexadecimal digits."""
+        parts = (part for rows in (self.train, self.test) for part in (rows.y, rows.weights))
+        text = "\n".join(str(None if part is None else part.tolist()) for part in parts)
+        return f"{zlib.crc32(text.encode()):08x}"
+
+
+def split_rows(source: Source) -> Split:
+    """
+    The rows of a run. Of a file a tenth is for testing, drawn at random, after copies of rows have
+    been left out of a regression.
+
+    :raises ValueError: for columns that cannot be used, or too few rows.
+    :raises FileNotFoundError: if there is no such file.
+    """
+    if not source.is_file:
+        return _named_set(source)
+    cells = read_frame(source.data)
+    frame, weights, notes = _split_weights(as_frame(cells).reset_index(drop=True), source)
+    name = source.target
+    _require_rows(source, len(frame))
+    if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
+        raise ValueError(f"{source.data} has no outputs: give the column to predict as target.")
+    inputs, target = split_target(frame, name, source.task)
+    rows = _rows(inputs, target, weights)
+    notes = (*notes_of(cells), *notes)
+    if target.num_classes is None:
+        rows, note = _without_copies(rows)
+        notes += (note,) if note else ()
+    count = len(rows.y)
+    _require_rows(source, count)
+    order = np.random.default_rng(source.split).permutation(count)
+    num_test = max(1, count // 10)
+    train, test = np.sort(order[:-num_test]), np.sort(order[-num_test:])
+    kind = f"random rows of {source.data}, a tenth of it"
+    return Split(rows.take(train), rows.take(test), target.column, notes, kind)
+
+
+def read_pairs(path: str, source: Source, target: Column, name: str | None = None) -> Rows:
+    """
+    The rows of another file with their targets, read as in training.
+
+    :param target: the column of training.
+    :param name: another column to compare with; None for the target.
+    :raises ValueError: if there is no such column, or a cell is no number or no known label.
+    """
+    frame, weights, _ = _split_weights(as_frame(read_frame(path)), source)
+    name = column_named(name or target.name, list(frame.columns), path)
+    values = read_target(frame[name], target)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        expected = f"one of {', '.join(target.levels[:20])}" if target.levels else "a number"
+        raise ValueError(
+            f"target {name!r} must be {expected} in every row, but {len(bad)} cells are not, such "
+            f"as {str(frame[name].iloc[bad[0]])!r} in row {bad[0] + 1} (the header not counted); "
+            "drop these rows."
+        )
+    if weights is not None and not len(weights):
+        raise ValueError(
+            f"row_weights {source.row_weights!r} must be above 0 in a row to score or more."
+        )
+    return _rows(frame.drop(columns=name), Target(target, values), weights)
+
+
+def _require_rows(source: Source, count: int) -> None:
+    """:raises ValueError: for fewer rows than a split needs."""
+    if count < _MIN_ROWS:
+        raise ValueError(
+            f"{source.data} has too few rows: {count} with a target, but at least {_MIN_ROWS} are "
+            "needed, one of them for testing. Add rows."
+        )
+
+
+def _named_set(source: Source) -> Split:
+    """The rows of a named data set, which has its own split."""
+    if source.row_weights is not None:
+        raise ValueError(
+            f"row_weights must be a column of a file, got {source.row_weights!r} for the data set "
+            f"{source.data}; leave it out."
+        )
+    found = load(source.data, split=source.split)
+    levels = tuple(map(str, range(found.num_classes or 0)))
+    column = Column(found.target_name, "category" if levels else "number", levels=levels)
+    train, test = (
+        _rows(pd.DataFrame(X, columns=list(found.feature_names)), Target(column, Y[:, 0]), None)
+        for X, Y in (found.train, found.test)
+    )
+    return Split(
+        train, test, column, found.notes, f"the test part of {found.name}", found.image_shape
+    )
+
+
+def _rows(inputs: pd.DataFrame, target: Target, weights: pd.Series | None) -> Rows:
+    """Rows with their labels as texts."""
+    y = target.values
+    if target.num_classes is not None:
+        y = np.array(target.column.levels)[y.astype(int)]
+    return Rows(inputs, y, None if weights is None else weights.loc[inputs.index].to_numpy())
+
+
+def _without_copies(rows: Rows) -> tuple[Rows, str]:
+    """The rows that are not copies of others, which have the weights of these, and a note."""
+    kept, weights, note = distinct_rows_of(rows.X, rows.y[:, None], rows.weights)
+    return Rows(rows.X.iloc[kept], rows.y[kept], weights), note
+
+
+def _split_weights(
+    frame: pd.DataFrame, source: Source
+) -> tuple[pd.DataFrame, pd.Series | None, tuple[str, ...]]:
+    """
+    The rows of positive weight without the column of weights, their weights, and advice on these.
+
+    :raises ValueError: for an unknown column, or weights that are no finite numbers of at least 0.
+    """
+    if source.row_weights is None:
+        return frame, None, ()
+    name = column_named(source.row_weights, list(frame.columns), "the table", "row_weights")
+    values = numbers(frame[name])
+    bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
+    if len(bad):
+        raise ValueError(
+            f"row_weights {name!r} must be a finite number of at least 0 in every row, but "
+            f"{len(bad)} cells are not, such as {str(frame[name].iloc[bad[0]])!r} in row "
+            f"{bad[0] + 1} (the header not counted)."
+        )
+    used = values > 0.0
+    advice = advice_on_mean(values[used]) if used.any() else ""
+    notes = (f"row_weights {name!r} has {advice}",) if advice else ()
+    return frame[used].drop(columns=name), pd.Series(values[used], frame.index[used]), notes

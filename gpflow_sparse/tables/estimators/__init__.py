@@ -1,0 +1,9 @@
+"""Estimators with scikit-learn's interface, and tables as people have them."""
+
+from gpflow_sparse import _names
+from gpflow_sparse.tables.estimators.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.tables.reading.columns import Column, TableEncoder
+
+__all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
+
+_names.restrict_dir(__name__, __all__)

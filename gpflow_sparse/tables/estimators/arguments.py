@@ -1,0 +1,78 @@
+"""Checks of the parameters of the estimators and of their targets."""
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.kernels import Kernel
+from sklearn.utils import check_consistent_length
+
+from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
+from gpflow_sparse.tables.reading.text_files import number
+
+# Rows whose joint covariance is one matrix.
+_MAX_JOINT_ROWS = 10_000
+
+
+def kind_of_non_numbers(y: Any) -> str:
+    """What outputs hold that is not a number: text, dates or other objects; else empty."""
+    values = np.asarray(y)
+    if values.dtype.kind in "Mm":
+        return "dates" if values.dtype.kind == "M" else "durations"
+    if values.dtype.kind not in "OUS" or not values.size:
+        return ""
+    first = values.reshape(-1)[0]
+    if texts := [cell for cell in values.reshape(-1).tolist() if isinstance(cell, str)]:
+        found = [text for text in texts if not np.isfinite(number(text))]
+        return f"text such as {found[0]!r}" if found else ""
+    return "" if first is None or hasattr(first, "__float__") else type(first).__name__
+
+
+def require_parameters(estimator: Any) -> None:
+    """:raises ValueError: naming the first parameter of a wrong type."""
+    budget: Any = estimator.time_budget
+    options: Any = estimator.method_options
+    likelihoods = str | gpflow.likelihoods.Likelihood | None
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+    for name, sound, expected in (
+        ("method", isinstance(estimator.method, str), "the name of a method, such as 'auto'"),
+        ("kernel", isinstance(estimator.kernel, Kernel | None), "a kernel of GPflow or None"),
+        (
+            "likelihood",
+            isinstance(estimator.likelihood, likelihoods),
+            "a likelihood of GPflow, the name of one, or None",
+        ),
+        (
+            "time_budget",
+            budget is None or (is_number and 0.0 < float(budget) < np.inf),
+            "a positive number of seconds or None",
+        ),
+        ("method_options", options is None or named, "a dict from names of options to values"),
+    ):
+        if not sound:
+            raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
+    known = {*COMMON, *OF_METHODS, "transform", "trees"}
+    if unknown := sorted(set(options or ()) - known):
+        raise ValueError(
+            f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."
+        )
+
+
+def require_target(X: Any, y: Any, estimator: Any) -> None:
+    """:raises ValueError: without ``y``, or with another number of rows than X has."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    check_consistent_length(X, y)
+
+
+def require_joint(rows: np.ndarray) -> None:
+    """:raises ValueError: for more rows than one joint covariance may have."""
+    if len(rows) > _MAX_JOINT_ROWS:
+        raise ValueError(
+            f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+        )

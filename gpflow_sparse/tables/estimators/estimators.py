@@ -1,0 +1,474 @@
+"""Estimators with scikit-learn's interface."""
+
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from gpflow_sparse.inference.sinh_arcsinh import from_normal
+from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.numerics.tracing import frees_graphs
+from gpflow_sparse.persistence.saving import load, save_with_classes
+from gpflow_sparse.tables.estimators.arguments import (
+    kind_of_non_numbers,
+    require_joint,
+    require_parameters,
+    require_target,
+)
+from gpflow_sparse.tables.estimators.weights import row_weights
+from gpflow_sparse.tables.fitting.copies import distinct_rows_of
+from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
+from gpflow_sparse.tables.fitting.evaluation import (
+    central_interval,
+    class_probabilities,
+    in_original_units,
+    moments_in_chunks,
+)
+from gpflow_sparse.tables.fitting.observations import joint_samples, sample_outputs
+from gpflow_sparse.tables.fitting.path import fit_task
+from gpflow_sparse.tables.fitting.task import Task
+from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM
+from gpflow_sparse.tables.fitting.weights import weights_of_copies
+from gpflow_sparse.tables.methods.registry import AUTO
+from gpflow_sparse.tables.methods.rows import require_range
+from gpflow_sparse.tables.reading.columns import as_frame
+from gpflow_sparse.tables.reading.targets import require_groups, require_one_type
+from gpflow_sparse.validation.atomic import atomic
+from gpflow_sparse.validation.checks import is_number, require_count
+
+_CHUNK = 4096  # rows of one call of a model
+
+
+class SparseGPEstimator(BaseEstimator):
+    """Shared code of the regressor and the classifier: parameters, training, pickling."""
+
+    def __init__(
+        self,
+        method: str = "auto",
+        kernel: gpflow.kernels.Kernel | None = None,
+        likelihood: Any = None,
+        time_budget: float | None = None,
+        method_options: dict[str, Any] | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+        checkpoint_dir: Any = None,
+    ) -> None:
+        self.method = method
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.time_budget = time_budget
+        self.method_options = method_options
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.checkpoint_dir = checkpoint_dir
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @frees_graphs
+    def _fit(
+        self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
+    ) -> Any:
+        """
+        Encode the inputs, choose and train a model of the standardized rows.
+
+        :param Y: outputs [N, P], or positions among the labels [N, 1].
+        :param weights: weights of the rows [N], positive; None for 1.
+        :param labels: names of the classes; none for regression.
+        """
+        begin = time.perf_counter()
+        require_parameters(self)
+        if not labels:
+            X, Y, weights = self._without_copies(X, Y, weights)
+        options = dict(self.method_options or {})
+        transform = options.pop("transform", AUTO_TRANSFORM)
+        likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
+        options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
+        units = Units(
+            self.method,
+            likelihood,
+            transform,
+            tries_transforms=self.method == AUTO and self.kernel is None,
+            image_shape=options.get("image_shape"),
+            seed=options["seed"],
+        )
+        self.encoder_, dataset = encoded_rows(X, Y, units, weights=weights, labels=labels)
+        passed = time.perf_counter() - begin
+        choice, model = fit_task(
+            Task(dataset, self.kernel, likelihood, options),
+            self.method,
+            None if self.time_budget is None else max(0.0, self.time_budget - passed),
+            print if self.verbose else lambda line: None,
+            start=getattr(self, "model_", None) if self.warm_start else None,
+            checkpoint_dir=self.checkpoint_dir,
+        )
+        self.recipe_, self.method_, self.attempts_ = (
+            choice.recipe,
+            choice.recipe.name,
+            choice.attempts,
+        )
+        self.reason_, self.interrupted_ = choice.reason, choice.interrupted
+        self._use_model(model)
+        return self
+
+    def _use_model(self, model: gpflow.models.GPModel) -> None:
+        """Predict with a trained model of the standardized rows."""
+        self.model_, self._posterior = model, self.recipe_.predictor(model)
+
+    def _checked(self, X: Any, **options: Any) -> Any:
+        """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
+        frame = isinstance(X, pd.DataFrame)
+        options |= {"skip_check_array": True} if frame else _ARRAYS
+        if frame:
+            as_frame(X)  # names that repeat are refused
+        try:
+            X = validate_data(self, X, **options)
+        except ValueError as error:
+            if frame or not str(error).startswith("could not convert string"):
+                raise
+            raise ValueError(
+                f"X must hold numbers if it is an array: {error}; give texts in a DataFrame."
+            ) from None
+        return self._named(X, options.get("reset", True))
+
+    def _named(self, X: Any, reset: bool) -> pd.DataFrame:
+        """
+        Checked rows with the names of the columns of training. Rows to predict that lack names, or
+        those of a model that was trained on an array, have them by position: scikit-learn has
+        warned, and has refused another number of columns.
+        """
+        if reset:
+            named = isinstance(X, pd.DataFrame)
+            return X if named else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+        names = list(self.encoder_.feature_names_in_)
+        if not isinstance(X, pd.DataFrame):
+            return as_frame(X, names)
+        return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
+
+    def _encoded(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to predict as numbers [N, D], in original units and as the model takes them."""
+        check_is_fitted(self, "model_")
+        frame = self._checked(X, reset=False)
+        inputs = self.encoder_.transform(frame)
+        self.encoder_.gaps(frame)  # refuses columns of which no cell can be read
+        with np.errstate(over="ignore"):
+            rows = self.model_.standardizer.transform_inputs(inputs)
+        names = list(self.encoder_.get_feature_names_out())
+        require_range(rows, names, "X, once standardized,", gpflow.default_float())
+        return inputs, rows
+
+    def _standardized(self, X: Any) -> np.ndarray:
+        """Rows to predict as the model takes them [N, D]."""
+        return self._encoded(X)[1]
+
+    def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """Marginal means and variances of f or of y, [N, P], as the model has them."""
+        model = self._posterior if method == "predict_y" else self.model_
+        return moments_in_chunks(model, method, X, _CHUNK)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            del state["_posterior"]
+            with tempfile.TemporaryDirectory() as folder:
+                classes = save_with_classes(state["model_"], Path(folder) / "model")
+                state["model_"] = (Path(folder) / "model").read_bytes(), classes
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            content, classes = state["model_"]
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "model").write_bytes(content)
+                model = load(Path(folder) / "model", classes=classes)
+            posterior = state["recipe_"].predictor(model)
+            state = {**state, "model_": model, "_posterior": posterior}
+        super().__setstate__(state)
+
+
+_ARRAYS = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+
+
+class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
+    """
+    Gaussian-process regression on tables of any size, as a scikit-learn estimator.
+
+    For 8,000 rows or more, a twentieth of them, at most 1,000, are held out of the training, and
+    predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
+    ``method_options={"calibrate": False}`` trains on all rows instead.
+
+    Inputs and outputs are standardized inside; a warning names outputs far from all others, which
+    likelihoods with heavy tails give less weight. A DataFrame may hold text, booleans, dates and
+    missing cells, see :class:`TableEncoder`; an array may hold NaN.
+
+    :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
+        exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
+    :param kernel: any GPflow kernel for the standardized inputs, which is copied, and whose values
+        are the start. None for the kernels of the method: "mixture" averages nine; "gpnn" and
+        "exact" compare Matern 1/2, 3/2, 5/2 and the squared exponential on
+        held-out rows; "site_vgp" and "dirichlet_gpnn" have Matern 3/2, "grief" has the squared
+        exponential, and all others have Matern 5/2.
+    :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
+        that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
+        counts and positive values are not standardized.
+    :param time_budget: seconds after which no further training step begins. Building and compiling
+        the candidates and scoring them takes time beyond it. None for a number of steps, which
+        makes equal calls give equal results.
+    :param method_options: options of the method by name, as ``gpflow-sparse fit --help`` has them,
+        such as ``{"num_inducing": 512}``.
+    :param random_state: an integer makes ``fit`` reproducible.
+    :param warm_start: start from the hyperparameters of the last fit.
+    :param verbose: print what is tried.
+    :param checkpoint_dir: folder in which the training steps of a method are kept, if it is given
+        by name and without ``time_budget``; the next ``fit`` of the same rows goes on from there.
+
+    After ``fit``: ``model_`` is the GPflow model of the standardized rows, ``method_`` its method,
+    ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice,
+    ``encoder_.notes_`` what was done with the columns, and ``interrupted_`` whether Ctrl-C ended
+    the training, after which the model is the best so far. :func:`gpflow_sparse.save` keeps all of
+    this in a file.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @atomic
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPRegressor":
+        """
+        Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
+
+        :param X: DataFrame or array [N, D].
+        :param y: outputs [N] or [N, P], finite. Several outputs share kernel and noise variance:
+            where their signal-to-noise ratios differ, fit an estimator for each.
+        :param sample_weight: weights of the rows [N], at least 0, None for 1: a row of weight 2
+            counts as two equal rows, and its observation has half the noise variance; one of weight
+            0 is left out. A mean above 1 is divided out, with a warning, and copies of rows are
+            left out: neither is a new measurement. Kinds, levels and medians of columns, and the
+            choice of a transform, do not depend on weights. The automatic choice tries the methods
+            that take weights.
+        :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
+            likelihood that does not fit.
+        """
+        frame = self._checked(X, ensure_min_samples=2)
+        require_target(frame, y, self)
+        if found := kind_of_non_numbers(y):
+            raise ValueError(
+                f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
+            )
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        self._one_dimensional = y.ndim == 1
+        weights, used = row_weights(sample_weight, len(y))
+        frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
+        return self._fit(frame, Y, weights)
+
+    def _without_copies(
+        self, X: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None]:
+        """The rows that are not copies of others, and their weights."""
+        kept, summed, note = distinct_rows_of(X, Y, weights)
+        if note:
+            warnings.warn(note, stacklevel=6)
+        if weights is None:
+            conformal = bool((self.method_options or {}).get("conformal"))
+            summed = weights_of_copies(summed, self.method, conformal)
+        return X.iloc[kept], Y[kept], summed
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        point: str | None = None,
+    ) -> Any:
+        """
+        Means of new observations; medians where the outputs were transformed.
+
+        The mean of the inverse of a logarithm grows without bound with the variance, and is then
+        above nearly all of the distribution.
+
+        :param X: DataFrame or array [N, D].
+        :param return_std: also standard deviations of new observations, noise included.
+        :param return_cov: also their joint covariance [N, N] ([N, N, P] for several outputs), noise
+            included; at most 10,000 rows.
+        :param point: "mean" for means of transformed outputs too; None for their medians. A warning
+            counts the means outside of the central 99 % intervals of their observations.
+        :return: point predictions [N] or [N, P]; with a flag a pair.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov cannot both be true.")
+        if point not in (None, "mean"):
+            raise ValueError(f"point must be 'mean' or None, got {point!r}.")
+        rows = self._standardized(X)
+        standardizer = self.model_.standardizer
+        moments = self._moments(rows, "predict_y")
+        found = in_original_units(self._posterior, standardizer, rows, moments, _CHUNK)
+        values, transformed = found.point, standardizer.y_transform != "none"
+        if point == "mean" and transformed:
+            values = found.mean
+            self._warn_of_means(X, values)
+        if return_std:
+            return self._shaped(values), self._shaped(np.sqrt(found.variance))
+        if not return_cov:
+            return self._shaped(values)
+        if transformed:
+            raise ValueError("return_cov is for outputs without a transform; call sample_y.")
+        scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
+        covariance = self._covariance(rows, found.variance) * scale**2
+        return self._shaped(values), self._shaped(covariance)
+
+    def _warn_of_means(self, X: Any, mean: np.ndarray) -> None:
+        """Warn of means outside of the central 99 % intervals of their observations."""
+        low, high = central_interval(
+            self._posterior, self.model_.standardizer, self._encoded(X)[0], 0.99, _CHUNK
+        )
+        if count := int(np.sum((mean < low) | (mean > high))):
+            warnings.warn(
+                f"{count} of {mean.size} means lie outside of the central 99 % intervals of their "
+                "observations, since the outputs were transformed; leave out point for medians.",
+                stacklevel=3,
+            )
+
+    def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
+        """
+        Central intervals of new observations; with ``method_options={"conformal": True}`` by
+        quantiles of the residuals of the rows that the model is calibrated on.
+
+        :param coverage: the probability of an observation to fall into its interval.
+        :return: lower and upper ends, ``[N, 2]`` or ``[N, 2, P]``.
+        """
+        if not (is_number(coverage) and 0.0 < coverage < 1.0):
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
+        inputs, _ = self._encoded(X)
+        ends = central_interval(self._posterior, self.model_.standardizer, inputs, coverage, _CHUNK)
+        return np.stack([self._shaped(end) for end in ends], axis=1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """
+        Joint samples of new observations.
+
+        :param X: at most 10,000 rows.
+        :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
+        """
+        rows = self._standardized(X)
+        require_joint(rows)
+        require_count(n_samples, "n_samples")
+        Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
+        original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
+        samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
+        return samples[:, 0] if self._one_dimensional else samples
+
+    def _draw_observations(self, rows: np.ndarray, count: int, rng: Any) -> np.ndarray:
+        """Joint draws of standardized observations ``[S, N, P]``."""
+        inputs = tf.convert_to_tensor(rows, gpflow.default_float())
+        if self._posterior.draws_observations:
+            with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
+                return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
+        mean, covariance = self.model_.predict_f(inputs, full_cov=True)
+        F = joint_samples(mean.numpy(), covariance.numpy(), count, rng)
+        found = self._posterior.calibration
+        factors = self._posterior.noise_factors(inputs)
+        Y = sample_outputs(self.model_.likelihood, F, rng, factors)
+        return Y if found is None or not found.has_shape else self._reshaped(rows, Y)
+
+    def _reshaped(self, rows: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Gaussian draws of observations ``[S, N, P]`` with the shape of the calibration."""
+        mean, variance = self._moments(rows, "predict_y")
+        found, deviation = self._posterior.calibration, np.sqrt(variance)
+        z = tf.constant((Y - mean) / deviation)
+        return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
+        return values[..., 0] if self._one_dimensional else values
+
+    def _covariance(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Joint covariance of standardized observations [N, N, P]."""
+        require_joint(rows)
+        X = tf.convert_to_tensor(rows, gpflow.default_float())
+        marginal = self._moments(rows, "predict_y")[1]
+        of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
+        # without the latent function of noise that depends on the inputs
+        covariance = np.moveaxis(of_f[: marginal.shape[1]], 0, -1).copy()
+        covariance[np.arange(len(X)), np.arange(len(X))] = marginal
+        return covariance
+
+
+class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
+    """
+    Gaussian-process classification on tables of any size, as a scikit-learn estimator.
+
+    :param method: "auto", or a method of ``gpflow-sparse methods`` that takes classes.
+    :param kernel: as for :class:`SparseGPRegressor`, as all other parameters.
+    :param likelihood: for two classes "bernoulli" or "bernoulli_logit", for more "softmax",
+        "one_versus_rest" or "multiclass", which is robust-max; or a GPflow likelihood. None for the
+        likelihood of the method: "bernoulli" for two classes and "softmax" for more, but
+        "bernoulli_logit" and "one_versus_rest" for "site_vgp", "bernoulli_logit" about trees, and
+        always "softmax" for "dirichlet_gpnn". "auto" also tries SOLVE-GP with "multiclass".
+    """
+
+    @atomic
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":
+        """
+        Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
+
+        :param X: DataFrame or array [N, D].
+        :param y: labels [N] of any type, at least two different ones.
+        :param sample_weight: as for :class:`SparseGPRegressor`.
+        :raises ValueError: for wrong shapes, a single class, labels that nearly all differ or are
+            of several types, an unknown method or one that takes no weights, or an unsuitable
+            likelihood.
+        """
+        frame = self._checked(X, ensure_min_samples=2)
+        require_target(frame, y, self)
+        labels = column_or_1d(y, warn=True)
+        if pd.isna(labels).any():
+            raise ValueError(
+                f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
+                "these rows."
+            )
+        require_one_type(labels)
+        weights, used = row_weights(sample_weight, len(labels))
+        frame, labels = frame[used], labels[used]
+        check_classification_targets(labels)
+        require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
+        self._labels = LabelEncoder().fit(labels)
+        self.classes_ = self._labels.classes_
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
+            )
+        Y = self._labels.transform(labels)[:, None].astype(np.float64)
+        return self._fit(frame, Y, weights, [str(label) for label in self.classes_])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of every row [N]."""
+        check_is_fitted(self, "model_")
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities [N, C] of the classes, in the order of ``classes_``."""
+        mean, _ = self._moments(self._standardized(X), "predict_y")
+        return class_probabilities(mean, len(self.classes_))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities [N, C]."""
+        return np.log(self.predict_proba(X))

@@ -1,0 +1,202 @@
+"""The untrained model of a recipe, with starting hyperparameters from standardized data."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, project_rows
+from gpflow_sparse.models.regression import noise_parameter
+from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.tables.fitting.log_rates import log_rates
+from gpflow_sparse.tables.fitting.observations import make_likelihood
+from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
+from gpflow_sparse.tables.fitting.tree_mean import ClassTreeMean, TreeMean, fit_tree_mean
+from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.rows import random_rows
+from gpflow_sparse.validation import checks
+
+MIN_NOISE = 0.01
+"""Least starting value of the noise variance, as a fraction of the variance of the outputs: an
+exact GP may fit a few rows almost without noise, with which a sparse model starts at an objective
+of minus billions."""
+# Rows, and most inducing points, by which the start of the noise variance is judged.
+_ROWS, _MAX_POINTS = 1000, 2048
+
+
+def build_model(
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    kernel: gpflow.kernels.Kernel | None = None,
+    likelihood: Any = None,
+    noise_variance: float | None = None,
+    start: gpflow.models.GPModel | None = None,
+    mean: TreeMean | ClassTreeMean | None = None,
+) -> gpflow.models.GPModel:
+    """
+    The model of a recipe, with inducing points and hyperparameters initialized from the data, and
+    with the standardizer of the data.
+
+    :param dataset: standardized.
+    :param kernel: copied in place of the one that the recipe names.
+    :param likelihood: a likelihood to copy, or a name, in place of the one that the recipe names.
+    :param noise_variance: start of the noise variance; together with ``kernel`` nothing is fitted,
+        see :class:`~gpflow_sparse.tables.fitting.starts.InitialHyperparameters`.
+    :param start: a trained model of the same method, whose parameters are the start.
+    :param mean: for a recipe with a mean of trees, the one of these rows; None to fit it.
+    :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
+        into the images, or the method is for regression and the data set has classes.
+    """
+    if recipe.for_classes and dataset.num_classes is not None:
+        raise ValueError(
+            f"method {recipe.name} is for regression, but {dataset.name} has classes; "
+            f"{recipe.for_classes} takes them."
+        )
+    likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
+    require_unweighted(recipe, dataset)
+    least, single = 0.0, gpflow.default_float() != np.float64
+    if recipe.takes_images or (recipe.makes_kernel and kernel is None):
+        noise_variance = DEFAULT_NOISE
+    else:
+        kernel = copy.deepcopy(kernel)
+        starts = InitialHyperparameters(dataset, likelihood, kernel)
+        if recipe.has_tree_mean and mean is None:
+            mean = _tree_mean(recipe, dataset, starts, start)
+        if mean is not None:
+            starts = starts.about(mean)
+        if start is not None:  # its values replace kernel, noise and inducing points
+            recipe = _with_any_points(recipe)
+            kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
+        elif kernel is None or noise_variance is None:
+            kernel, noise_variance = starts.find(recipe)[:2]
+        # in double precision the optimum of exact GPs is not only a start
+        least = MIN_NOISE if single or recipe.is_trained else 0.0
+    made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
+    require_gaussian(recipe, made)
+    given: dict[str, Any] = {}
+    rows = dataset.train
+    if mean is not None:
+        rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
+    if dataset.weights is not None and recipe.holds_data:
+        given["row_weights"] = dataset.weights
+    model = recipe.build(rows, kernel, made, **given)
+    _complete_mean(model, dataset, mean)
+    if start is not None:
+        _copy_parameters(start, model)
+    elif noise_variance < least and not single and _made_gaussian(made, likelihood):
+        _lower_noise(model, noise_variance, dataset.train[0])
+    return attach_units(model, dataset)
+
+
+def _complete_mean(
+    model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | ClassTreeMean | None
+) -> None:
+    """Keep the known values of trees; or for counts and positive outputs set the mean of f."""
+    if mean is not None:
+        if hasattr(model, "data"):
+            mean.remember(model.data[0])
+    elif dataset.num_classes is None:
+        found = log_rates(model.likelihood, dataset.train[1])
+        if found is not None:
+            model.mean_function = gpflow.functions.Constant(found[1])
+
+
+def _made_gaussian(made: gpflow.likelihoods.Likelihood, likelihood: Any) -> bool:
+    """Whether the likelihood is Gaussian, and not a copy of one that the user gave."""
+    given = isinstance(likelihood, gpflow.likelihoods.Likelihood)
+    return isinstance(made, gpflow.likelihoods.Gaussian) and not given
+
+
+def _lower_noise(model: gpflow.models.GPModel, noise_variance: float, X: np.ndarray) -> None:
+    """
+    Lower the starting noise variance of a model with inducing points to that of the exact GP, or to
+    the variance of f that the points leave at an average row, whichever is higher: data without
+    noise do not start with the least noise of other data, which training takes long to leave.
+    """
+    inducing = getattr(model, "inducing_variable", None)
+    if inducing is None or int(inducing.num_inducing) > _MAX_POINTS:
+        return
+    rows = tf.constant(random_rows(X, _ROWS, 0))
+    try:
+        found = project_rows(nystrom_of(model), rows, rows[:, :0])
+    except (UnavailableError, FactorizationError):
+        return
+    left = float(np.mean(found.unexplained * model.kernel(rows, full_cov=False)))
+    variance = noise_parameter(model.likelihood)
+    variance.assign(min(max(noise_variance, left), float(variance.numpy())))
+
+
+def _tree_mean(
+    recipe: Recipe,
+    dataset: Dataset,
+    starts: InitialHyperparameters,
+    start: gpflow.models.GPModel | None,
+) -> TreeMean | ClassTreeMean:
+    """
+    A mean of trees, with the weight of that of the start if it has one.
+
+    :raises ValueError: for regression in minibatches, whose rows are not the residuals of trees
+        that were fitted to other rows.
+    """
+    if dataset.num_classes is None and not recipe.holds_data:
+        raise ValueError(f"mean must be zero for regression with {recipe.name}; take gpnn.")
+    if start is None or dataset.num_classes is not None:
+        return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
+    weight = getattr(start.mean_function, "weight", None)
+    return fit_tree_mean(dataset, start.kernel, start.likelihood.variance, recipe.seed, weight)
+
+
+def _with_any_points(recipe: Recipe) -> Recipe:
+    """The recipe with random inducing points, which are found in the least time."""
+    changed: dict[str, Any] = {"initialization": "random"}
+    return dataclasses.replace(recipe, **changed) if hasattr(recipe, "initialization") else recipe
+
+
+def require_unweighted(recipe: Recipe, dataset: Dataset) -> None:
+    """:raises ValueError: for weights of rows, if the method does not take them."""
+    if dataset.weights is not None and not recipe.takes_weights:
+        raise ValueError(
+            f"weights of rows must be 1 for method {recipe.name}, which cannot weigh rows; take "
+            "auto or solvegp."
+        )
+
+
+def require_gaussian(recipe: Recipe, likelihood: gpflow.likelihoods.Likelihood) -> None:
+    """:raises ValueError: for another likelihood, if the method is for Gaussian noise only."""
+    if recipe.for_classes and not isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        raise ValueError(
+            f"likelihood must be gaussian for method {recipe.name}, got "
+            f"{type(likelihood).__name__}; {recipe.for_classes} takes any."
+        )
+
+
+def require_outputs(dataset: Dataset, likelihood: Any) -> None:
+    """
+    Refuse training outputs that the likelihood does not have, before anything is trained.
+
+    :param likelihood: a likelihood, its name, or None for the usual one.
+    :raises ValueError: for these, such as negative counts, or for an unknown name.
+    """
+    made = make_likelihood(likelihood, dataset.num_classes, DEFAULT_NOISE)
+    checks.require_data(dataset.train, likelihood=made)
+
+
+def _copy_parameters(source: gpflow.models.GPModel, target: gpflow.models.GPModel) -> None:
+    """Give a model all parameters of another one that have the same path and shape."""
+    values = gpflow.utilities.parameter_dict(source)
+    for path, parameter in gpflow.utilities.parameter_dict(target).items():
+        if path in values and values[path].shape == parameter.shape:
+            parameter.assign(values[path])
+
+
+def attach_units(model: gpflow.models.GPModel, dataset: Dataset) -> gpflow.models.GPModel:
+    """The model, with the standardizer and the table of its data, which are saved with it."""
+    model.standardizer = dataset.standardizer
+    if dataset.table is not None:
+        model.table = dataset.table.to_json()
+    return model

@@ -1,0 +1,1 @@
+"""One declaration per method for tables, and the registry."""

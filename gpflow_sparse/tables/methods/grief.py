@@ -1,0 +1,72 @@
+"""GP-GRIEF on tables."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow_sparse as gs
+from gpflow_sparse.tables.methods import options, rounds
+from gpflow_sparse.tables.methods.base import Recipe, option
+
+
+@dataclass(frozen=True)
+class GRIEF(Recipe):
+    """Options of grid-structured eigenfunctions, :class:`gpflow_sparse.models.GRIEF`."""
+
+    name = "grief"
+    title = "GP-GRIEF"
+    idea = "regression with the leading eigenfunctions of a product kernel on a grid of any size"
+    for_classes = "basis_svgp"
+    holds_data = True
+
+    kernel: str = options.kernel("squared_exponential")
+    ard: bool = options.ard()
+    num_subset: int = options.num_subset()
+    num_basis: int = options.num_basis()
+    points_per_dimension: int = options.points_per_dimension()
+    bound: str = options.bound()
+    weights: str = option(
+        "optimize",
+        "integrate over weights and noise, or optimize hyperparameters alone.",
+        choices=["optimize", "integrate"],
+    )
+    num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
+
+    @property
+    def on_grid(self) -> bool:
+        return True
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.num_basis,)
+
+    @property
+    def can_calibrate(self) -> bool:
+        return super().can_calibrate and self.weights == "optimize"
+
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        given = {
+            "num_eigenfunctions": self.num_basis,
+            "points_per_dimension": self.points_per_dimension,
+            "noise_variance": likelihood.variance.numpy(),
+            "bound": self.bound,
+            **given,
+        }
+        return gs.models.GRIEF(data, kernel, **given)
+
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        return rounds.fit_with_basis_refresh(self, model, options)
+
+    def finish(self, model: Any, seconds: float = math.inf) -> Any:
+        """The model; for type-I inference, a model of rotated weights with its hyperparameters."""
+        if self.weights == "optimize":
+            return model
+        parts = model.data, model.kernel, model.likelihood
+        given = {"reweighted": "rotated", "grid": model.basis.grid, "bound": "standard"}
+        return self.build(*parts, **given)
+
+    def predictor(self, model: Any) -> Any:
+        """An object that integrates over weights and noise by quadrature."""
+        if self.weights == "optimize":
+            return super().predictor(model)
+        return model.sample_posterior(method="quadrature")

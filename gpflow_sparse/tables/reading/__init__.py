@@ -1,0 +1,1 @@
+"""Files and columns of tables, as matrices of numbers."""

@@ -1,0 +1,356 @@
+"""The command line, as a user meets it."""
+
+import io
+import itertools
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_sparse as gs
+from gpflow_sparse.tables.fitting import calibration
+from tests.tables.cli.command_line import (
+    ALONE,
+    FIT,
+    SMALL,
+    last_json,
+    numbers,
+    read_by,
+    read_csv,
+    write_csv,
+    write_images,
+)
+from tests.tables.cli.command_line import finished as finished
+from tests.tables.cli.command_line import here as here
+from tests.tables.cli.command_line import run as run
+
+
+def test_help_does_not_import_tensorflow():
+    code = (
+        "import sys\nfrom click.testing import CliRunner\n"
+        "from gpflow_sparse.tables.cli.main import main\n"
+        "result = CliRunner().invoke(main, ['fit', 'solvegp', '--help'])\n"
+        "assert result.exit_code == 0 and '--num-orthogonal' in result.output\n"
+        "heavy = {'tensorflow', 'gpflow', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_run_is_the_estimator_fitted_to_its_training_rows(run, here):
+    """It predicts as one that is fitted in Python, and its record says what it was scored on."""
+    record = json.loads((here / "run" / "run.json").read_text())
+    frame = pd.read_csv(here / "my.csv")
+    order = np.random.default_rng(0).permutation(80)
+    train, test = np.sort(order[:-8]), np.sort(order[-8:])
+    options = {"num_inducing": 12, "num_orthogonal": 8, "num_steps": 15, "num_subset": 60}
+    model = gs.estimators.SparseGPRegressor("solvegp", method_options=options | {"seed": 0})
+    model.fit(frame[["width", "height"]].iloc[train], frame["price"].iloc[train])
+    mean = model.predict(frame[["width", "height"]])
+    expected = np.sqrt(np.mean((mean - frame["price"])[test] ** 2))
+    np.testing.assert_allclose(record["scores"]["rmse"], expected, rtol=1e-9)
+    assert (record["num_train"], record["num_test"]) == (72, 8)
+    assert record["kind_of_rows"] == "random rows of my.csv, a tenth of it"
+    assert record["title"] == "SOLVE-GP(12+8)"
+    assert set(record["versions"]) >= {"gpflow", "tensorflow", "numpy"}
+    columns = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
+    assert list(columns) == ["mean", "standard_deviation", "lower_95", "upper_95"]
+    np.testing.assert_allclose(columns["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(
+        columns["upper_95"] - columns["mean"], 1.959964 * columns["standard_deviation"], rtol=1e-6
+    )
+    loaded = gs.load(here / "run" / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(frame[["width", "height"]]), columns["mean"])
+
+
+def test_rows_of_another_file_are_scored_whatever_the_order_of_its_columns(run, here, rng):
+    write_csv(here / "new.csv", numbers(rng, 20))
+    code, out, err = run("evaluate", "--model", "run", "--data", "new.csv")
+    assert code == 0, err
+    first = last_json(out)["scores"]["rmse"]
+    assert 1.0 < first < 60.0
+    assert "measured on 20 rows: rows of new.csv" in err
+    assert "scores on 20 rows mean little" in err
+    rows = [line.split(",") for line in (here / "new.csv").read_text().splitlines()]
+    turned = [",".join(reversed(row)) for row in rows]
+    write_csv(here / "turned.csv", turned[1:], turned[0])
+    again = run("evaluate", "--model", "run", "--data", "turned.csv")[1]
+    assert last_json(again)["scores"]["rmse"] == first
+    code, out, err = run("evaluate", "--model", "run")
+    record = json.loads((here / "run" / "run.json").read_text())
+    assert last_json(out)["scores"] == pytest.approx(record["scores"], rel=1e-9)
+    write_csv(here / "my.csv", numbers(rng))
+    code, _, err = run("evaluate", "--model", "run")
+    assert code == 1
+    assert "my.csv is not as it was in training" in err
+
+
+def test_labels_keep_their_names(run, rng, tmp_path):
+    X = rng.normal(size=(90, 2))
+    labels = np.where(X[:, 0] > 0.0, "up, or so", "down")
+    rows = [f'{a:.5f},{b:.5f},"{c}"' for (a, b), c in zip(X, labels, strict=True)]
+    write_csv(tmp_path / "my.csv", rows, "a,b,way")
+    code, out, err = run("fit", "--data", "my.csv", *SMALL, *ALONE, "--output", "run")
+    assert code == 0, err
+    assert "the last column, 'way', is predicted" in err
+    assert last_json(out)["scores"]["error_rate"] < 0.4
+    code, out, err = run("predict", "--model", "run", "--data", "my.csv")
+    frame = pd.read_csv(io.StringIO(out))
+    assert list(frame.columns) == ["probability_down", "probability_up, or so", "class"]
+    np.testing.assert_allclose(frame.iloc[:, 0] + frame.iloc[:, 1], 1.0, rtol=1e-9)
+    assert np.mean(frame["class"] == labels) > 0.7
+    write_csv(tmp_path / "other.csv", ["1,2,sideways"], "a,b,way")
+    code, _, err = run("evaluate", "--model", "run", "--data", "other.csv")
+    assert code == 1
+    assert "target 'way' must be one of down, up, or so in every row" in err
+
+
+def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
+    rows = [f"{row},{rng.choice(['red', 'blue'])},r{i}" for i, row in enumerate(numbers(rng))]
+    rows[6] = ",".join(["", *rows[6].split(",")[1:]])
+    rows[7] = ",".join([*rows[7].split(",")[:2], "", *rows[7].split(",")[3:]])
+    write_csv(tmp_path / "my.csv", rows, "width,height,price,color,code")
+    code, out, err = run(*FIT, *ALONE, "--output", "run")
+    assert code == 0, err
+    for note in ("1 rows without 'price' are not used.", "'color' is a category of 2 levels."):
+        assert note in err
+    assert last_json(out)["scores"]["rmse_standardized"] < 1.0
+    new = ["red,0.5,1", "green,,1", "blue,-0.5,x"]
+    write_csv(tmp_path / "new.csv", new, "color,width,height")
+    for model in ("run", "run/model.safetensors"):
+        code, out, err = run("predict", "--model", model, "--data", "new.csv")
+        assert code == 0, err
+        assert "1 of 3 cells of 'color' are other levels than in training" in err
+        assert np.isfinite(list(read_csv(out).values())).all()
+    write_csv(tmp_path / "less.csv", ["red,1"], "color,height")
+    code, _, err = run("predict", "--model", "run", "--data", "less.csv")
+    assert code == 1
+    assert "less.csv lacks columns of the training data: width; it has color, height." in err
+
+
+def test_the_automatic_choice_is_recorded(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    code, out, err = run("fit", "--data", "my.csv", "--num-draws", "4", *ALONE)
+    assert code == 0, err
+    record = last_json(out)
+    assert (record["title"], record["chosen"]) == ("GP mixture", "mixture")
+    assert "mixture is the method for tables of this kind with 72 rows." in record["reason"]
+    assert record["minutes"] == 5.0
+
+
+@pytest.mark.nightly
+def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "MIN_ROWS", 2000)
+    write_csv(tmp_path / "my.csv", numbers(rng, 2400))
+    options = ("--data", "my.csv", "--method", "solvegp", "--num-steps", "20")
+    sizes = ("--num-inducing", "16", "--num-orthogonal", "8", *ALONE)
+    code, out, err = run("fit", *options, *sizes, "--conformal", "--output", "run")
+    assert code == 0, err
+    factors = last_json(out)["calibration"]
+    assert "Calibrated on 108 held-out rows: the variance of the function is multiplied" in out
+    found = gs.load(tmp_path / "run" / "model.safetensors").model_
+    assert (found.num_data, found.calibration.noise) == (2052, factors["noise"])
+    table = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
+    widths = (table["upper_95"] - table["lower_95"]) / table["standard_deviation"]
+    np.testing.assert_allclose(widths, 2.0 * found.calibration.radius(0.95)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "my.csv", "--target", "prize"], ["prize", "price"]),
+        (["--data", "none.csv", "--target", "price"], ["none.csv"]),
+        (["--data", "kin4k"], ["kin4k", "kin40k"]),
+        (["--num-steps", "0"], ["num_steps"]),
+        (["--device", "gpu:7"], ["gpu:7", "CPU:0"]),
+        (["--num-inducing", "9000"], ["num_inducing", "training rows"]),
+        (["--method", "grief", "--data", "digits"], ["grief", "Gaussian noise"]),
+        (
+            ["--data", "my.csv", "--method", "softki", "--likelihood", "laplace"],
+            ["softki is for Gaussian noise"],
+        ),
+        (["--minutes", "3"], ["minutes is a time in place of num_steps"]),
+        (["--minutes", "3", "--resume", "--method", "gpnn"], ["no unfinished run"]),
+        (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
+        (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
+        (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),
+    ],
+)
+def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    method = (["solvegp"] + [m for f, m in itertools.pairwise(arguments) if f == "--method"])[-1]
+    sizes = read_by(method, SMALL)
+    code, _, err = run("fit", "--method", method, *sizes, *ALONE, *arguments)
+    assert code == 1
+    assert all(word in err for word in words), err
+    assert "Traceback" not in err
+
+
+SIZES = [
+    *("--num-inducing", "12", "--num-orthogonal", "8", "--num-basis", "40", "--num-steps", "15"),
+    *("--num-subset", "60", "--basis-batch-size", "20", "--num-support", "30"),
+]
+# Ways to train a table with small sizes: a method, and options of its own.
+WAYS = {
+    **{m: [] for m in ("odvgp", "solvegpr", "softki", "swsgp", "deep", "gpnn", "rvm")},
+    "grief": ["--inference", "type1", "--kernel", "matern32"],
+    "grief float32": ["--float32"],
+    "basis_gpr": ["--basis", "fourier", "--kernel", "matern52"],
+    "basis_svgp": ["--num-steps", "60"],
+    "qsgp": ["--basis", "fourier", "--covariance", "chevron", "--num-dense-columns", "3"],
+    "qsgp dictionary": ["--basis", "dictionary", "--likelihood", "laplace"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, way):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    method, own = way.split()[0], WAYS[way]
+    nodes = [] if "--basis" in own else ["--points-per-dimension", "5"]  # of a grid
+    sizes = read_by(method, [*SIZES, *nodes])
+    options = ["--data", "my.csv", "--target", "price", "--method", method, *sizes, *own]
+    code, out, err = run("fit", *options, *ALONE, "--output", "run")
+    assert code == 0, err
+    assert gpflow.default_float() is np.float64
+    scores = last_json(out)["scores"]
+    assert scores["rmse"] < 40.0  # the standard deviation of price is about 36
+    again = last_json(run("evaluate", "--model", "run")[1])["scores"]
+    np.testing.assert_allclose(again["nlpd"], scores["nlpd"], rtol=1e-9)
+    assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
+    columns = read_csv((tmp_path / "p.csv").read_text())
+    assert (columns["upper_95"] > columns["lower_95"]).all()
+
+
+@pytest.mark.nightly
+def test_images_are_classified(run, rng, tmp_path):
+    write_images(tmp_path / "my.npz", rng)
+    sizes = ["--num-inducing", "8", "--num-orthogonal", "7", "--num-steps", "60"]
+    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp", *sizes]
+    options += ["--batch-size", "54", "--learning-rate", "0.05"]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    record = last_json(out)
+    assert record["title"] == "Convolutional SOLVE-GP(8+7)"
+    assert record["scores"]["error_rate"] <= 1 / 6
+    labels = write_images(tmp_path / "new.npz", rng, 20)
+    code, _, err = run("predict", "--model", "run", "--data", "new.npz", "--output", "p.csv")
+    assert code == 0, err
+    columns = read_csv((tmp_path / "p.csv").read_text())
+    assert np.mean(columns["class"] == labels) >= 0.8
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("images", [True, False])
+def test_deep_models_are_kept_and_predict_again(run, rng, tmp_path, images):
+    if images:
+        write_images(tmp_path / "my.npz", rng)
+        options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp"]
+        options += ["--num-layers", "2", "--num-orthogonal", "4", "--no-tick"]
+    else:
+        rows = [f"{a:.4f},{b:.4f},{'h' if a * b > 0 else 'l'}" for a, b in rng.normal(size=(90, 2))]
+        write_csv(tmp_path / "my.csv", rows)
+        options = ["--data", "my.csv", "--method", "deep", "--num-neighbors", "4"]
+    options += ["--num-steps", "8", "--num-inducing", "5", *ALONE, "--output", "run"]
+    code, out, err = run("fit", *options)
+    assert code == 0, err
+    assert last_json(out)["title"].endswith("2 layers")
+    again = last_json(run("evaluate", "--model", "run")[1])["scores"]
+    for name in ("error_rate", "nlpd"):
+        np.testing.assert_allclose(again[name], last_json(out)["scores"][name], rtol=1e-9)
+
+
+def test_data_sets_and_methods_are_listed(run):
+    assert "kin40k" in run("datasets")[1]
+    assert {"solvegp", "odvgp", "solvegpr", "qsgp", "rvm"} <= set(run("methods")[1].split())
+
+
+def test_a_saved_estimator_is_predicted_with_and_a_plain_model_is_not(run, rng, tmp_path):
+    X = rng.normal(size=(40, 2))
+    model = gs.estimators.SparseGPRegressor("exact", method_options={"num_subset": 0})
+    gs.save(model.fit(X, np.sin(X[:, 0])), tmp_path / "estimator")
+    gs.save(model.model_, tmp_path / "model")
+    pd.DataFrame(X, columns=["p", "q"]).to_csv(tmp_path / "x.csv", index=False)
+    code, out, err = run("predict", "--model", "estimator", "--data", "x.csv")
+    assert code == 0, err
+    np.testing.assert_allclose(read_csv(out)["mean"], model.predict(X), rtol=1e-9)
+    code, _, err = run("predict", "--model", "model", "--data", "x.csv")
+    assert code == 1
+    assert "holds a GPR without the columns of a table" in err
+    code, _, err = run("evaluate", "--model", "estimator")
+    assert code == 1
+    assert "data is missing: estimator is no run folder" in err
+
+
+def start(tmp_path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpflow_sparse.tables.cli.main", "fit", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.nightly
+def test_ctrl_c_keeps_the_model_and_prints_the_command_that_resumes(run, tmp_path):
+    options = [*SMALL, "--num-steps", "2000", *ALONE, "--output", "run"]
+    process = start(tmp_path, *options)
+    while not list((tmp_path / "run").glob("checkpoints/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    (command,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
+    assert command == shlex.join(["gpflow-sparse", "fit", *options, "--resume"])
+    assert last_json(run("evaluate", "--model", "run")[1])["scores"]["rmse"] > 0
+    code, _, err = run("fit", *options)
+    assert code == 1
+    assert "an unfinished run is in run: add --resume" in err
+    code, _, err = run("fit", *options, "--seed", "5", "--resume")
+    assert code == 1
+    assert "run holds another run" in err
+    code, out, err = run(*shlex.split(command)[1:])
+    assert code == 0, err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert 0.0 < last_json(out)["scores"]["rmse_standardized"] < 0.5
+
+
+def test_ctrl_c_during_the_choice_keeps_the_best_model(run, rng, tmp_path, monkeypatch):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpflow_sparse.training.fit", interrupt)
+    code, _, err = run(*FIT, *ALONE, "--output", "run")
+    assert code == 130
+    assert "--resume" in err
+    assert run("predict", "--model", "run", "--data", "my.csv")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "nothing", "--data", "r.csv"], "no saved model"),
+        (["--model", "run", "--data", "my.csv", "--output", "my.csv"], "another file"),
+        (["--model", "run", "--data", "my.csv", "--output", "."], "is a folder|the folder"),
+        (["--model", "run", "--data", "my.csv", "--output", "run/run.json"], "another file"),
+        (["--model", "my.csv", "--data", "my.csv"], "is not a saved model"),
+    ],
+)
+def test_mistakes_in_predict_become_one_clear_line(run, here, arguments, words):
+    before = (here / "my.csv").read_text()
+    code, _, err = run("predict", *arguments)
+    assert code == 1
+    assert any(word in err for word in words.split("|")), err
+    assert "Traceback" not in err
+    assert (here / "my.csv").read_text() == before

@@ -1,0 +1,255 @@
+"""Candidates of a choice, baselines beside them, and numbers of steps within a time."""
+
+import dataclasses
+import time
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+import gpflow_sparse as gs
+from gpflow_sparse import initialization
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.tables.fitting import choice
+from gpflow_sparse.tables.fitting.baselines import score_baseline
+from gpflow_sparse.tables.fitting.building import build_model
+from gpflow_sparse.tables.fitting.evaluation import held_out_scores
+from gpflow_sparse.tables.fitting.task import Task, candidates
+from gpflow_sparse.tables.fitting.training import Candidate, train
+from gpflow_sparse.tables.methods.cached_model import CachedModel
+from gpflow_sparse.tables.methods.exact import Exact
+from gpflow_sparse.tables.methods.gpnn import GPnn
+from gpflow_sparse.tables.methods.rows import num_distinct
+
+
+def rows(count, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, 2))
+    return X, 2.0 * X[:, :1] + 0.5 * rng.normal(size=(count, 1))
+
+
+def test_a_constant_and_a_line_have_the_density_of_their_residuals():
+    train, new = rows(4000), rows(4000, seed=1)
+    constant = score_baseline("constant", train, new)
+    density = stats.norm.logpdf(new[1], train[1].mean(), train[1].std())
+    np.testing.assert_allclose(constant["nlpd"], -density.mean(), rtol=1e-12)
+    line = score_baseline("linear", train, new)
+    np.testing.assert_allclose(line["rmse"], 0.5, rtol=0.03)
+    np.testing.assert_allclose(line["nlpd"], 0.5 * np.log(2 * np.pi * np.e * 0.25), rtol=0.03)
+    np.testing.assert_allclose(line["coverage"], 0.95, atol=0.02)
+
+
+def test_trees_take_their_variance_from_rows_kept_back():
+    """The residuals of the training rows are smaller than those of others."""
+    scores = score_baseline("trees", rows(1000), rows(2000, seed=1))
+    assert 0.5 < scores["rmse"] < 0.7
+    assert 0.92 < scores["coverage"] < 0.98
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "trees"])
+def test_classes_without_training_rows_have_a_probability(name):
+    X, Y = rows(200)
+    labels = (Y > 0).astype(float)
+    scores = score_baseline(name, (X, labels), (X, np.where(labels == 0, 2.0, 1.0)), 3)
+    assert np.isfinite(scores["nlpd"])
+    assert scores["error_rate"] >= np.mean(labels == 0)
+
+
+@pytest.mark.parametrize("name", ["linear", "trees"])
+def test_one_class_of_training_rows_is_predicted_by_its_frequency(name):
+    X, Y = rows(200)
+    labels = (Y > 0).astype(float)
+    found, constant = (
+        score_baseline(kind, (X, np.zeros_like(Y)), (X, labels), 2) for kind in (name, "constant")
+    )
+    assert found == constant
+    assert constant["error_rate"] == np.mean(labels)
+
+
+def table_of(num_rows, num_columns, num_classes=None):
+    """Standardized inputs, and labels or a sum of columns."""
+    X = np.random.default_rng(0).normal(size=(num_rows, num_columns))
+    Y = X[:, :1] if num_classes is None else np.arange(num_rows)[:, None] % num_classes * 1.0
+    names = tuple(f"x{i}" for i in range(num_columns))
+    return Dataset("table", (X, Y), (X[:5], Y[:5]), names, "y", num_classes)
+
+
+def test_distinct_rows_are_counted_with_zeros_of_both_signs():
+    X = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    assert num_distinct(X) == len(np.unique(X, axis=0)) == 3
+
+
+def test_a_method_has_the_steps_of_its_time():
+    """A few are measured; of the time that is left at most 200 passes are made."""
+    task = Task(table_of(1500, 2), options={"num_inducing": 4, "num_subset": 60})
+    recipe = dataclasses.replace(task.recipe("svgp"), batch_size=1000, calibrate=False)
+    counts = []
+    for seconds in (0.0, 1e6):
+        candidate = Candidate(task, recipe)
+
+        def few(count, until, steps=candidate.train):
+            counts.append(count)
+            steps(min(count, 20), until)
+
+        candidate.train = few
+        candidate.train_until(time.perf_counter() + seconds)
+    assert counts == [10, 10, recipe.num_steps]  # 300 steps are 200 passes, and it has 600
+
+
+@pytest.mark.nightly
+def test_the_choice_for_images_is_trained():
+    digits = gs.data.load("digits").standardized(per_channel=True)
+    few = dataclasses.replace(digits, train=tuple(part[:400] for part in digits.train))
+    options = {"num_inducing": 30, "num_orthogonal": 10, "num_steps": 300, "batch_size": 100}
+    task = Task(few, options=options)
+    found = choice.choose(task, seconds=None)
+    assert found.recipe.name == "conv-solvegp"
+    _, model = train(task, found)
+    assert type(model.likelihood) is gs.likelihoods.Softmax
+    scores = held_out_scores(CachedModel(model), digits.test, 10)
+    assert scores[1] < 0.15  # 0.9 by chance
+
+
+def test_a_choice_without_time_ends_with_the_first_candidate():
+    task = Task(table_of(2100, 2, 3))
+    found = choice.choose(task, seconds=1e-3)
+    assert [attempt.method for attempt in found.attempts] == [
+        *("constant", "linear", "dirichlet_gpnn")
+    ]
+    assert (found.interrupted, found.is_model) == (False, True)
+    assert found.reason.endswith("No time is left to train it on all rows.")
+    assert train(task, found, seconds=0.0)[1] is found.start
+
+
+def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
+    dataset = table_of(100, 2)
+    config = Task(dataset).recipe("solvegp")
+    start = build_model(config, dataset)
+    monkeypatch.setattr(initialization.inducing_inputs, "kmeans", None)
+    again = build_model(config, dataset, start=start)
+    for before, after in zip(start.parameters, again.parameters, strict=True):
+        np.testing.assert_array_equal(before.numpy(), after.numpy())
+
+
+def test_a_likelihood_that_a_method_always_has_may_be_named():
+    given = {"likelihood": "softmax", "options": {"likelihood": "softmax"}}
+    task = Task(table_of(1200, 2, 3), **given)
+    assert candidates(task)[0] == "dirichlet_gpnn"
+    assert task.recipe("dirichlet_gpnn").likelihood == "softmax"
+    with pytest.raises(ValueError, match="likelihood is for dirichlet_gpnn always softmax"):
+        Task(table_of(1200, 2, 3), options={"likelihood": "multiclass"}).recipe("dirichlet_gpnn")
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "expected"),
+    [
+        ((300, None), {}, ["mixture"]),
+        ((300, None), {"kernel": gpflow.kernels.Matern32()}, ["exact"]),
+        ((300, None), {"options": {"conformal": True}}, ["exact"]),
+        ((300, None), {"likelihood": "student_t"}, ["solvegp"]),
+        ((1100, None), {}, ["gpnn", "gpnn with trees"]),
+        ((1100, None), {"options": {"mean": "zero"}}, ["gpnn"]),
+        ((1100, None), {"likelihood": "student_t"}, ["solvegp"]),
+        ((300, 2), {}, ["site_vgp"]),
+        ((300, 3), {"likelihood": "multiclass"}, ["solvegp"]),
+        ((1500, 2), {}, ["dirichlet_gpnn", "solvegp with trees", "site_vgp"]),
+        ((2500, 3), {}, ["dirichlet_gpnn", "solvegp with trees"]),
+        ((2500, 3), {"likelihood": "multiclass"}, ["solvegp"]),
+    ],
+)
+def test_the_kind_of_table_leaves_at_most_three_candidates(given, task, expected):
+    num_rows, num_classes = given
+    assert candidates(Task(table_of(num_rows, 2, num_classes), **task)) == expected
+
+
+def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
+    digits = gs.data.load("digits").standardized(per_channel=True)
+    assert candidates(Task(digits, options={"image_shape": "8,8"})) == ["conv-solvegp"]
+    two = dataclasses.replace(digits, train=(digits.train[0], digits.train[1] % 2), num_classes=2)
+    assert candidates(Task(two)) == ["dirichlet_gpnn", "conv-solvegp"]
+    with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
+    names = candidates(with_kernel)
+    assert names == ["dirichlet_gpnn", "solvegp with trees", "site_vgp"]
+    assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
+
+
+def test_a_few_rows_of_classes_are_trained_without_held_out_rows():
+    task = Task(table_of(60, 2, 3))
+    found = choice.choose(task, seconds=20.0)
+    assert (found.recipe.name, found.start, found.attempts) == ("site_vgp", None, ())
+    _, model = train(task, found, seconds=20.0)
+    assert type(model.likelihood) is gs.likelihoods.OneVersusRest
+
+
+FAILURES = {
+    "build": (ValueError("no kernel fits."), "no kernel fits"),
+    "finish": (tf.errors.InternalError(None, None, "out of memory\nNode: x"), "out of memory"),
+    "usual_likelihood": (ZeroDivisionError(), "ZeroDivisionError"),
+    "score": (None, "its NLPD on held-out rows is nan"),
+}
+
+
+def fail(monkeypatch, kind, place):
+    """Let a method fail in one of its functions, or predict NaN."""
+
+    def raise_error(*_, **__):
+        raise FAILURES[place][0]
+
+    def scores(model, *rows):
+        found = held_out_scores(model, *rows)
+        return (np.nan, np.nan) if type(model._model) is gs.models.NearestNeighborGP else found
+
+    if place == "score":
+        monkeypatch.setattr(choice, "held_out_scores", scores)
+    else:
+        monkeypatch.setattr(kind, place, raise_error)
+
+
+def two_methods(monkeypatch, *names):
+    monkeypatch.setattr(choice, "candidates", lambda task: list(names))
+    data = Dataset("made", rows(120), rows(5), ("a", "b"), "y", None)
+    return Task(data, options={"num_subset": 0, "calibrate": False})
+
+
+@pytest.mark.parametrize("place", FAILURES)
+@pytest.mark.parametrize("names", [("gpnn", "exact"), ("exact", "gpnn")])
+def test_a_candidate_that_fails_is_left_out_and_named(monkeypatch, names, place):
+    task, lines, reason = two_methods(monkeypatch, *names), [], FAILURES[place][1]
+    fail(monkeypatch, GPnn, place)
+    found = choice.choose(task, report=lines.append)
+    assert found.recipe.name == "exact"
+    assert [attempt.method for attempt in found.attempts] == ["constant", "linear", "exact"]
+    assert f"gpnn is left out: {reason}." in lines
+    assert found.reason.endswith(f". gpnn was left out: {reason}.")
+
+
+def test_if_all_candidates_fail_the_reason_of_each_is_named(monkeypatch):
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    fail(monkeypatch, GPnn, "score")
+    fail(monkeypatch, Exact, "build")
+    message = r"every method failed .* gpnn \(its NLPD .* nan\); exact \(no kernel fits\)\.$"
+    with pytest.raises(ValueError, match=message):
+        choice.choose(task)
+
+
+def test_a_baseline_that_fails_is_left_out(monkeypatch):
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    monkeypatch.setattr(choice, "score_baseline", lambda *_, **__: {"nlpd": np.nan})
+    found = choice.choose(task)
+    assert {attempt.method for attempt in found.attempts} == {"gpnn", "exact"}
+    assert "the baseline linear was left out: its NLPD on held-out rows is nan." in found.reason
+
+
+def test_ctrl_c_is_no_failure_of_a_candidate(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    task = two_methods(monkeypatch, "exact", "gpnn")
+    monkeypatch.setattr(GPnn, "finish", interrupt)
+    found = choice.choose(task)
+    assert (found.recipe.name, found.interrupted) == ("exact", True)
+    monkeypatch.setattr(Exact, "finish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        choice.choose(task)

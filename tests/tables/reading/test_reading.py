@@ -1,0 +1,224 @@
+"""A cell has one reading, whatever else its file holds, and whichever reader read it."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_sparse.estimators import Column
+from gpflow_sparse.tables.reading.columns import TableEncoder
+from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.tables import read_frame
+from gpflow_sparse.tables.reading.targets import split_target
+
+NUM_ROWS, COLUMNS_PER_FILE = 30, 10
+
+
+def point(value, digits):
+    return f"{value:,.{digits}f}"
+
+
+def comma(value, digits):
+    return point(value, digits).translate(str.maketrans(",.", ".,"))
+
+
+PLAIN = {
+    "whole": lambda r: str(r.integers(-20, 2000)),
+    "float": lambda r: repr(float(r.normal())),
+    "padded": lambda r: f"{r.normal():.2f}",
+    "three": lambda r: r.choice([str(r.integers(9)), f"{r.integers(1, 9)}.{r.integers(100, 999)}"]),
+    "whole float": lambda r: r.choice(
+        ["1.0", "2", "+3", "-0", "0.0", "1e1", "2E0", "1e20", "1e-05"]
+    ),
+    "few": lambda r: str(r.integers(4)),
+    "tiny": lambda r: repr(float(r.normal()) * 10.0 ** r.integers(-50, 14)),
+    "parts": lambda r: r.choice([".5", "5.", "-.25", "4.e1", "3"]),
+}
+OTHERS = {
+    "code": lambda r: f"{r.integers(30):02d}",
+    "levels": lambda r: r.choice(["01", "1", "02", "2", "x"]),
+    "long": lambda r: str(10**17 + r.integers(3)),
+    "thousands": lambda r: point(r.integers(-9, 9_000_000) // 10 ** r.integers(1, 6), 0),
+    "points": lambda r: comma(r.integers(-9, 9_000_000) // 10 ** r.integers(1, 6), 0),
+    "decimal": lambda r: point(r.normal() * 2000, 2),
+    "comma": lambda r: comma(r.normal() * 2000, 3).replace(".", ""),
+    "german": lambda r: comma(r.normal() * 2000, r.integers(4)),
+    "logical": lambda r: r.choice(["True", "False"]),
+    "spelled": lambda r: r.choice(["TRUE", "true", " False"]),
+    "money": lambda r: f"${point(r.normal() * 2000, 2)}",
+    "euro": lambda r: f"{comma(r.normal() * 2000, 2)} €",
+    "percent": lambda r: f"{r.normal():.1f}%",
+    "iso": lambda r: str(np.datetime64("2020-01-01") + int(r.integers(900))),
+    "slash": lambda r: f"{r.integers(1, 28)}/{r.integers(1, 12)}/202{r.integers(5)}",
+    "word": lambda r: r.choice(["red", "blue", "12 m", "1_000", "inf", "now"]),
+    "any": lambda r: r.choice(["1,234", "1.234", "987", "3.5", "3,5", "1,234.5", "2,000,000"]),
+}
+GAPS = ["", "NA", "?"]
+
+
+def draw(rng, forms):
+    """Cells of a column: of one form, or of two, some with gaps."""
+    first, second = rng.choice(list(forms), 2)
+    share = rng.choice([0.0, 0.0, 0.0, 0.05, 0.4])
+    cells = [forms[second if rng.random() < share else first](rng) for _ in range(NUM_ROWS)]
+    gaps = rng.choice([0.0, 0.0, 0.1])
+    if forms is not PLAIN:
+        cells = [rng.choice(GAPS) if rng.random() < gaps else cell for cell in cells]
+    return [str(cell) for cell in cells]
+
+
+def write(path, columns, rows=None):
+    """The rows as a csv file, in quotes only where commas are."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        table = list(zip(*columns.values(), strict=False))
+        writer.writerows(table if rows is None else [table[i] for i in rows])
+    return path
+
+
+def target_of(frame, name, task):
+    """The column, the values and the number of rows of a target, or why it is refused."""
+    try:
+        inputs, target = split_target(frame, name, task)
+    except ValueError as error:
+        return str(error)
+    return target.column, target.values.tobytes(), len(inputs)
+
+
+def check_one_reading(tmp_path, seed, forms):
+    """Columns alone and beside text, all rows and a part of them, as inputs and as a target."""
+    rng = np.random.default_rng(seed)
+    columns = {"first": list(map(repr, rng.normal(size=NUM_ROWS)))}
+    columns |= {f"v{i}": draw(rng, forms) for i in range(COLUMNS_PER_FILE)}
+    columns["last"] = list(map(repr, rng.normal(size=NUM_ROWS)))
+    mixed = {**columns, "text": ["a", "b", "c"] * (NUM_ROWS // 3)}
+    alone, beside = (read_frame(write(tmp_path / "a.csv", table)) for table in (columns, mixed))
+    assert (alone["first"].dtype == float) == (forms is PLAIN)  # both readers are compared
+    assert beside["first"].dtype == object
+    encoder = TableEncoder().fit(alone)
+    assert encoder.columns_ == TableEncoder().fit(beside).columns_[:-1]
+    values = encoder.transform(alone)
+    assert values.tobytes() == encoder.transform(beside).tobytes()
+    known = TableFormat(encoder.columns_, Column("last", "number"))
+    rows = rng.permutation(NUM_ROWS)[: rng.integers(1, 6)]
+    for table in (columns, mixed):
+        part = known.read(write(tmp_path / "part.csv", table, rows))
+        assert known.encoder.transform(part).tobytes() == values[rows].tobytes()
+    check_later_rows(tmp_path, known, {name: draw(rng, forms) for name in columns}, rows)
+    for name in list(columns)[1:-1]:
+        for task in (None, "classification"):
+            assert target_of(alone, name, task) == target_of(beside, name, task)
+
+
+def check_later_rows(tmp_path, known, table, rows):
+    """Some rows of a later table alone and in the table, unless its numbers contradict."""
+    later, part = (known.read(write(tmp_path / "b.csv", table, r)) for r in (None, rows))
+    for column in known.columns:
+        encoder = TableEncoder.from_columns([column])
+        try:
+            values = encoder.transform(later)
+        except ValueError:  # its numbers contradict each other
+            continue
+        assert encoder.transform(part).tobytes() == values[rows].tobytes()
+
+
+@pytest.mark.parametrize("forms", [PLAIN, OTHERS, PLAIN | OTHERS], ids=["plain", "other", "all"])
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 77), marks=pytest.mark.nightly)])
+def test_a_cell_means_the_same_in_every_file(tmp_path, seeds, forms):
+    for seed in seeds:
+        check_one_reading(tmp_path, seed, forms)
+
+
+@pytest.mark.parametrize(
+    ("cells", "later", "expected"),
+    [
+        (["1,234", "987", "2,500", "450"], ["1,234", "2,500"], [1234.0, 2500.0]),
+        (["1.234.567", "2.345", "987"], ["1.234", "2.345"], [1234.0, 2345.0]),
+        (["0,5", "1,234", "12"], ["1,234", "1.234,5"], [1.234, 1234.5]),
+        (["1.5", "2.25", "3.0"], ["1,234", "1,234.5"], [1234.0, 1234.5]),
+        (["1.5", "2.25", "3.0"], ["0,25", "12,5"], [0.25, 12.5]),
+        (["$1,234.50", "$3.00", "-$7.25"], ["$1,234", "5", "$-2"], [1234.0, 5.0, -2.0]),
+        (["12 €", "3,5 €", "1.000 €"], ["1.500 €", "2"], [1500.0, 2.0]),
+        (["5%", "7.5 %", "-1%"], ["100%", "0.5%"], [100.0, 0.5]),
+    ],
+)
+def test_later_cells_are_read_as_in_training(tmp_path, cells, later, expected):
+    for text in ({}, {"t": "xyxy"}):
+        paths = [
+            write(tmp_path / name, {"a": part, "b": range(len(part)), **text})
+            for name, part in (("a.csv", cells), ("b.csv", later))
+        ]
+        encoder = TableEncoder().fit(read_frame(paths[0]))
+        frame = TableFormat(encoder.columns_, Column("y", "number")).read(paths[1])
+        np.testing.assert_array_equal(encoder.transform(frame)[:, 0], expected)
+
+
+@pytest.mark.parametrize("text", [{}, {"t": ["x", "y", "x", "y"]}])
+def test_three_decimals_are_no_thousands_beside_text(tmp_path, text):
+    table = {"a": ["1", "2", "1.125", "3.625"], "b": ["0.5", "0.25", "2", "3"], **text}
+    frame = read_frame(write(tmp_path / "a.csv", table))
+    encoder = TableEncoder().fit(frame)
+    np.testing.assert_array_equal(encoder.transform(frame)[:, 0], [1.0, 2.0, 1.125, 3.625])
+    assert not any("read with" in note for note in encoder.notes_)
+
+
+@pytest.mark.parametrize("text", [{}, {"t": ["x", "y", "x", "y"]}])
+def test_true_and_false_are_labels_and_levels_in_every_file(tmp_path, text):
+    cells = ["True", "False", "False", "True"]
+    frame = read_frame(write(tmp_path / "a.csv", {**text, "b": range(4), "a": cells}))
+    _, target = split_target(frame)
+    assert target.column.levels == ("False", "True")
+    np.testing.assert_array_equal(target.values, [1.0, 0.0, 0.0, 1.0])
+    for flag in (frame["a"], pd.Series([True, False, False, True], name="a")):
+        table = pd.DataFrame({"b": range(4), "a": flag.to_numpy()})
+        encoder = TableEncoder().fit(table)
+        names = list(encoder.get_feature_names_out())
+        assert names == ["b", "a=False", "a=True"]
+        np.testing.assert_array_equal(encoder.transform(table)[:, 2], [1.0, 0.0, 0.0, 1.0])
+
+
+def test_readings_that_are_uncertain_or_other_than_in_training_are_said():
+    frame = pd.DataFrame({"a": ["1,234", "2,345", "7"], "b": [0.5, 1.5, 1.0]})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.notes_ == (
+        "'a' is read with decimal commas, and has cells such as '1,234', read as 1.234 although no "
+        "cell shows whether the comma separates thousands.",
+    )
+    encoder = TableEncoder().fit(frame.assign(a=["1.5", "2.5", "7"]))
+    assert encoder.notes_ == ()
+    assert encoder.gaps(frame.assign(a=["1,234", "2.5", "1,5 m"])) == (
+        "1 of 3 cells of 'a' are missing or unreadable, and are set to the median of training, "
+        "2.5.",
+        "1 of 3 cells of 'a' have separators of thousands, unlike cells of training, such as "
+        "'1,234', which is read as 1234.",
+    )
+    assert encoder.gaps(frame.assign(a=["0,25", "2.5", "3"])) == (
+        "1 of 3 cells of 'a' have another decimal mark, unlike cells of training, such as '0,25', "
+        "which is read as 0.25.",
+    )
+    with pytest.raises(ValueError, match="'0,25', so that '1,234' has decimals or separators"):
+        encoder.transform(frame.assign(a=["0,25", "1,234", "3"]))
+
+
+def test_a_column_of_percentages_takes_no_number_without_percent():
+    frame = pd.DataFrame({"a": ["5%", "7%", "9%"], "b": [0.5, 1.5, 1.0]})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.notes_ == ("'a' is in percent.",)
+    for cells in (["0.05", "7%", "9%"], [0.05, np.nan, np.nan]):
+        assert encoder.transform(frame.assign(a=cells))[0, 0] == 7.0
+    with pytest.raises(ValueError, match="'a' must hold numbers as in training"):
+        encoder.gaps(frame.assign(a=[0.05, 0.07, 0.09]))
+
+
+def test_dates_are_no_numbers_and_numbers_no_dates(tmp_path):
+    cells = [str(np.datetime64("2020-01-01") + i) for i in range(30)]
+    encoder = TableEncoder().fit(pd.DataFrame({"when": cells, "b": [0.5, 1.5, 2.5] * 10}))
+    fill = encoder.columns_[0].fill
+    for table in (
+        {"when": [2020, 2021, 5], "b": [1, 2, 3]},
+        {"when": ["2020", "now", "5"], "b": "123"},
+    ):
+        frame = read_frame(write(tmp_path / "a.csv", table))
+        np.testing.assert_array_equal(encoder.transform(frame)[:, 0], [fill] * 3)
