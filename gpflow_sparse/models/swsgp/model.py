@@ -418,7 +418,6 @@ class SWSGP(VariationalModel):
     natural_step = closed_form.natural_step  # type: ignore[has-type]
     start_from_sites = closed_form.start_from_sites
     start_training = closed_form.start_training
-    fit_sites = closed_form.fit_sites
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
