@@ -27,6 +27,7 @@ PARTS = {
 SIZES = ("-quick", "-full")
 WHOLE = (
     "bounds",
+    "bounds_minibatches",
     "conv",
     "deep",
     "equal_time",
