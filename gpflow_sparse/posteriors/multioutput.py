@@ -137,7 +137,9 @@ def mixed_terms(kernel: Kernel, parts: Sequence[Terms]) -> Terms:
     if not isinstance(kernel, MultioutputKernel):
         return parts[0]
     mean, variance = mixed(kernel, [(part.mean, part.variance) for part in parts], False, False)
-    residual = mixed(kernel, [(part.mean, part.residual) for part in parts], False, False)[1]
+    residual = None
+    if parts[0].residual is not None:
+        residual = mixed(kernel, [(part.mean, part.residual) for part in parts], False, False)[1]
     return Terms(mean, variance, tf.add_n([part.kl for part in parts]), residual)
 
 

@@ -85,7 +85,8 @@ def nearest(data=two, k=None, **options):
 
 NEAREST = nearest()
 MODEL, UNION = counted(), swsgp(union=4)
-CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
+CACHED = MODEL.posterior()
+SITES = SitePosterior(kernel(), points(), Y[:M], np.ones((M, 1)), precompute_cache="tensor")
 
 
 # ------------------------------------------------------------------ arrays
@@ -98,7 +99,6 @@ def _pairs():
         "natural_step": lambda d: counted().natural_step(d, 0.5),
         "update_posterior": lambda d: after("update_posterior", *d),
         "start_from_sites": lambda d: after("start_from_sites", *d),
-        "fit_sites": lambda d: swsgp().fit_sites(d).fused_predict_f(X),
     }
     yield from pairs(tables, "SWSGP.")
     tables = {
@@ -183,7 +183,7 @@ ARGUMENTS = {
     ),
     **takes("SWSGP.natural_step", MODEL.natural_step, never="data"),
     **takes("SWSGP.count_neighbors", lambda X: counted(X), never="X"),
-    **takes("SWSGP.fit_sites", MODEL.fit_sites, never="data"),
+    **takes("SWSGP.start_from_sites", MODEL.start_from_sites, never="data"),
     **takes("SWSGP.update_posterior", counted().update_posterior, never="data"),
     **takes("SWSGP.prior_kl", MODEL.prior_kl, never="X"),
     **takes("SWSGP chain", swsgp(kl_weighting="chain").training_loss_closure, never="data"),
@@ -264,9 +264,9 @@ TOGETHER = {
     "users of no rows": (lambda: counted(nothing), "X"),
     "users of rows in no batches": (lambda: counted(rows_alone), "X"),
     "training on rows without end": (lambda: trained(endless), "X"),
-    "sites of no rows": (lambda: MODEL.fit_sites(nothing), "data"),
+    "sites of no rows": (lambda: MODEL.start_from_sites(nothing), "data"),
     "sites of rows without end": (lambda: MODEL.start_from_sites(endless), "data"),
-    "sites of rows in no batches": (lambda: MODEL.fit_sites(rows_alone), "data"),
+    "sites of rows in no batches": (lambda: MODEL.start_from_sites(rows_alone), "data"),
     "a closed form of no rows": (lambda: MODEL.update_posterior(nothing), "data"),
     "a closed form of another likelihood": (
         lambda: counted(likelihood=likelihoods.StudentT()).update_posterior((X, Y)),
@@ -281,7 +281,6 @@ TOGETHER = {
         lambda: counted(covariance="dense").update_posterior((X, Y)),
         "covariance",
     ),
-    "a KL of sites without rows": (lambda: SITES.prior_kl(), "X"),
     "neighbors in SOLVEGP": (
         lambda: SOLVEGP(*PARTS, OrthogonalInducingVariables(X[:2], points())),
         PART,
@@ -381,7 +380,7 @@ EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
 CORE = (
     "NearestNeighborGP.training_loss | X",
     "SWSGP.elbo | X",
-    "SWSGP.fit_sites | Y",
+    "SWSGP.start_from_sites | Y",
     "SWSGP.predict_f",
     "SWSGP.count_neighbors",
 )

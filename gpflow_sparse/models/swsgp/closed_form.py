@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import LinearCoregionalization, MultioutputKernel
+from gpflow.kernels import LinearCoregionalization
 from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
@@ -248,10 +248,10 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
 
 def start_from_sites(model: Any, data: Any) -> None:
     """
-    Set q near the posterior, by one pass over the data and without an optimizer: means are the
-    sites' posterior means (:meth:`fit_sites`) at the inducing points, and standard deviations the
-    best for independent variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense"
-    only means.
+    Set q near the posterior, by one pass over the data and without an optimizer. Every inducing
+    variable gets one Gaussian site from the rows nearest to it. Means are those of a
+    :class:`SitePosterior` at the inducing points, and standard deviations the best for independent
+    variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense" only means.
 
     Training starts much closer to the optimum than from zero means: unwhitened means are slow to
     learn. `training.fit` calls this before the first step unless the model has ``start="prior"``.
@@ -266,7 +266,11 @@ def start_from_sites(model: Any, data: Any) -> None:
     priors = model.priors
     sites = _sites(model, data, priors)
     Z = tf.convert_to_tensor(model.points.Z)
-    means = [_site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in priors]
+    means = []
+    for prior, columns in priors:
+        targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
+        found = SitePosterior(prior.kernel, model.points, targets, precisions)
+        means.append(found.fused_predict_f(Z)[0])
     model.q_mu.assign(tf.concat(means, axis=1))
     if model.q_log_scale is not None:
         scales = (closest_scales(model.points, priors) ** -2 + sites[1]) ** -0.5
@@ -290,33 +294,6 @@ def start_training(model: Any, data: Any) -> None:
         model.start_from_sites(data)
     except ValueError as error:  # of rows too that no step may come to read
         warnings.warn(f"training starts from the prior: {error}", stacklevel=3)
-
-
-def fit_sites(model: Any, data: Any) -> SitePosterior:
-    """
-    A posterior without an optimizer: one Gaussian site for each inducing variable, from one pass
-    over the data, O(N) searches. Hyperparameters and points are shared with the model.
-
-    :param data: as :meth:`update_posterior`; any likelihood.
-    :raises ValueError: for several kernels, or data that do not fit the model.
-    """
-    if isinstance(model.kernel, MultioutputKernel):
-        raise ValueError(
-            f"fit_sites needs one kernel for all outputs, got {type(model.kernel).__name__}."
-        )
-    (latent,) = model.priors
-    found = _site_posterior(model, _sites(model, data, [latent]), *latent)
-    found.mean_function = model.mean_function
-    found.update_cache("tensor")
-    return found
-
-
-def _site_posterior(
-    model: Any, sites: tuple[np.ndarray, np.ndarray], prior: NeighborPrior, columns: slice
-) -> SitePosterior:
-    """Site posterior of one latent kernel, prior mean excluded."""
-    targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
-    return SitePosterior(prior.kernel, model.points, targets, precisions)
 
 
 def _sites(

@@ -97,13 +97,12 @@ class NeighborPosterior(SparsePosterior):
         neighbors, prior = self.X_data.neighbors(X, self.kernel), self._prior
         arguments = X, neighbors, self._q.take(neighbors)
         if self.chain:
-            mean, variance, residual = prior.conditional(*arguments)
+            mean, variance = prior.conditional(*arguments)
             kl = self.prior_kl()
         else:
-            mean, variance, residual, of_rows = prior.conditional_and_kl(*arguments)
+            mean, variance, of_rows = prior.conditional_and_kl(*arguments)
             kl = tf.reduce_sum(of_rows)
-        residual = residual[:, None] + tf.zeros_like(mean)
-        return Terms(self._add_mean_function(X, mean), variance, kl, residual)
+        return Terms(self._add_mean_function(X, mean), variance, kl)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
@@ -145,7 +144,7 @@ class NeighborPosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            return prior.conditional(X, neighbors, q.take(neighbors))[:2]
+            return prior.conditional(X, neighbors, q.take(neighbors))
 
         return moments_in_blocks(moments, X, size)
 
@@ -160,16 +159,11 @@ class NeighborPosterior(SparsePosterior):
 
         return by_batches(moments, X)
 
-    def _draw_paths(
-        self, sampler: Sampler, find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
 
         At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
-
-        :param find: function of points, rows ``[n, D]`` and kernel that returns neighbors
-            ``[n, H]``.
         """
         q, points = self._q, gpflow.utilities.freeze(self.X_data)
         u = _draw_inducing(q, sampler)
@@ -179,7 +173,7 @@ class NeighborPosterior(SparsePosterior):
         values = u - paths(prior.Z) - tf.sqrt(prior.nugget) * zeta
 
         def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            neighbors = find(points, X, paths.kernel)
+            neighbors = points.neighbors(X, paths.kernel)
             a, _ = neighborhoods.conditional_weights(*prior.covariances(X, neighbors))
             return neighbors, a[:, :, None]
 
