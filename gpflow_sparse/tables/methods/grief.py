@@ -24,6 +24,7 @@ class GRIEF(Recipe):
     num_subset: int = options.num_subset()
     num_basis: int = options.num_basis()
     points_per_dimension: int = options.points_per_dimension()
+    bound: str = options.bound()
     weights: str = option(
         "optimize",
         "integrate over weights and noise, or optimize hyperparameters alone.",
@@ -36,6 +37,7 @@ class GRIEF(Recipe):
             "num_eigenfunctions": self.num_basis,
             "points_per_dimension": self.points_per_dimension,
             "noise_variance": likelihood.variance.numpy(),
+            "bound": self.bound,
             **given,
         }
         return gs.models.GRIEF(data, kernel, **given)
@@ -48,7 +50,7 @@ class GRIEF(Recipe):
         if self.weights == "optimize":
             return model
         parts = model.data, model.kernel, model.likelihood
-        given = {"reweighted": "rotated", "grid": model.basis.grid}
+        given = {"reweighted": "rotated", "grid": model.basis.grid, "bound": "standard"}
         return self.build(*parts, **given)
 
     def predictor(self, model: Any) -> Any:

@@ -65,6 +65,15 @@ def num_orthogonal(default: int = 256, help: str = "") -> Any:
     return option(default, help, least=0)
 
 
+def bound() -> Any:
+    """Name of the objective."""
+    return option(
+        "standard",
+        "The objective; log is tighter at the same cost.",
+        choices=["standard", "log"],
+    )
+
+
 def whiten() -> Any:
     """Whether q is relative to the prior."""
     return option(True, "Parametrize q relative to the prior.")

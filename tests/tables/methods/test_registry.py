@@ -114,8 +114,13 @@ def test_options_have_the_defaults_of_the_arguments_of_their_models():
             given = getattr(arguments.get(field.name), "default", inspect.Parameter.empty)
             if given not in (inspect.Parameter.empty, field.default):
                 others.add((name, field.name))
-    # as many as left-out rows want, and a sample of the columns where the model takes all
-    assert others == {("gpnn", "num_neighbors"), ("odvgp", "num_penalty_samples")}
+    # as many as left-out rows want, a sample of the columns where the model takes all, and "log"
+    # where the model will be calibrated
+    assert others == {
+        ("gpnn", "num_neighbors"),
+        ("odvgp", "num_penalty_samples"),
+        ("solvegp", "bound"),
+    }
 
 
 def test_no_file_outside_of_recipes_asks_for_a_method_by_its_name():
