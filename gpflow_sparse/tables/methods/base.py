@@ -25,7 +25,7 @@ def option(default: Any, help: str, **limits: Any) -> Any:
     """
     A field of a dataclass that is an option of the command line, of the estimators and in Python.
 
-    :param default: a tuple lets the option be given several times.
+    :param default: a tuple makes the option repeatable.
     :param help: one sentence for ``--help``.
     :param limits: ``choices``; ``least``, the smallest allowed value, 0 or 1; ``positive=True``;
         ``between``, the smallest and the largest value; ``off``, the flag of the command line for
@@ -197,8 +197,8 @@ class Recipe:
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         """
-        Options with which the automatic choice tries the method, by the word behind "METHOD with";
-        that word is empty for the method as it is.
+        Options with which the automatic choice tries the method, by name of the variant, which
+        follows "METHOD with"; the name is empty for the method without any.
         """
         return {"": {}}
 

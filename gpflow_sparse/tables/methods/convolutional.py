@@ -94,7 +94,7 @@ class ConvolutionalSolveGP(Convolutional):
 
     @classmethod
     def reason_against(cls, task: Any) -> str:
-        return "" if task.has_images else "rows are no labeled images"
+        return "" if task.has_images else "rows are not labeled images"
 
 
 @dataclass(frozen=True)
