@@ -41,7 +41,8 @@ LEVELS = {
     "tables/estimators": 11,
     "tables/report": 12,
     "tables/cli": 13,
-    # public names of the product for tables
+    # public names of both layers, and of the product for tables
+    "save_load": 12,
     "recipes": 12,
     "estimators": 12,
 }
@@ -75,7 +76,7 @@ SOURCES = [
 # A ceiling falls with every commit that removes lines; it rises only with a sentence in the commit
 # message on what the lines bought.
 CEILINGS = {
-    "gpflow_sparse": 960,
+    "gpflow_sparse": 1018,
     "gpflow_sparse/bases": 1707,
     "gpflow_sparse/covariances": 527,
     "gpflow_sparse/data": 2314,
@@ -86,10 +87,10 @@ CEILINGS = {
     "gpflow_sparse/kernels": 953,
     "gpflow_sparse/models": 12182,
     "gpflow_sparse/numerics": 2219,
-    "gpflow_sparse/persistence": 1791,
+    "gpflow_sparse/persistence": 1762,
     "gpflow_sparse/posteriors": 1223,
     "gpflow_sparse/tables": 139,
-    "gpflow_sparse/tables/cli": 1305,
+    "gpflow_sparse/tables/cli": 1306,
     "gpflow_sparse/tables/estimators": 818,
     "gpflow_sparse/tables/fitting": 2793,
     "gpflow_sparse/tables/methods": 2342,
@@ -97,7 +98,7 @@ CEILINGS = {
     "gpflow_sparse/tables/report": 464,
     "gpflow_sparse/training": 3315,
     "gpflow_sparse/validation": 1005,
-    "tests": 5610,
+    "tests": 5611,
     "tests/bases": 1679,
     "tests/bench": 1997,
     "tests/covariances": 184,

@@ -20,6 +20,7 @@ from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split
 from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_training
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
+from gpflow_sparse.tables.estimators.stored import as_text
 from gpflow_sparse.tables.fitting.calibration import summary
 from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
@@ -101,7 +102,7 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     for note in estimator.encoder_.notes_:
         click.echo(f"  {note}", err=True)
     estimator.target_ = split.target
-    save_of_run(estimator, folder.model)
+    save_of_run(estimator.model_, folder.model, {"estimator": as_text(estimator)})
     phase(f"scoring {len(split.test.y)} test rows")
     scored = score_rows(estimator, *split.test)
     record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
