@@ -332,12 +332,27 @@ def test_an_input_that_hardly_matters_is_named_and_one_that_matters_is_not():
     (sentence,) = advice(
         svgp(Z, kernel=SquaredExponential(lengthscales=[0.7, 60.0])), data, "Input column"
     )
-    assert sentence.startswith("Input column 1 hardly matters")
+    assert sentence.startswith("Input columns that hardly matter: 1. Their lengthscales are")
+    both = SquaredExponential(lengthscales=[80.0, 60.0])
+    (sentence,) = advice(svgp(Z, kernel=both), data, "Input column")
+    assert sentence.startswith("Input columns that hardly matter: 0, 1. Their lengthscales are")
     usual = SquaredExponential(lengthscales=[0.7, 5.0])
     # as long, but with a variance that makes f a steep line along that column
     steep = SquaredExponential(lengthscales=[0.7, 60.0], variance=1e4)
     for kernel in (usual, steep):
         assert advice(svgp(Z, kernel=kernel), data, "Input column") == []
+
+
+def test_held_out_rows_have_no_bound_and_no_advice_from_it():
+    model, data = svgp(points(4)[0]), rows()
+    whole, held_out = gs.diagnostics(model, data), gs.diagnostics(model, data, held_out=True)
+    assert whole["bound"]["elbo"] is not None
+    assert set(held_out["bound"].values()) == {None}
+    assert held_out["notes"]["bound"] == "bounds are about the rows of training."
+    assert any("inducing points" in sentence for sentence in whole["advice"])
+    assert not any("inducing points" in sentence for sentence in held_out["advice"])
+    for entry in ("residual_variance", "condition_numbers", "calibration", "hyperparameters"):
+        assert held_out[entry] == whole[entry]
 
 
 def test_the_effect_of_a_column_is_the_mean_squared_change_of_the_prior():

@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 # cuda is TensorFlow again, and no test builds the documentation
-EXTRAS = ("plot", "parquet", "monitor", "dev")
+EXTRAS = ("plot", "tables", "monitor", "dev")
 
 
 def requirements(lines):

@@ -54,7 +54,6 @@ class Dataset:
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param table: the table that the arrays are encoded from; None for files of numbers.
     :param test_rows: positions of the test rows in the file, if it is split by us, else None.
-    :param test_empty: which entries of the test inputs stand for empty cells of the table [N,D].
     :param shards: the training rows of a folder of files, standardized as ``train`` is; `train` is
         then a sample of them.
     :param held_out: rows of such a folder that are in no other part, X and Y.
@@ -73,7 +72,6 @@ class Dataset:
     image_shape: images.ImageShape | None = None
     table: Any = None
     test_rows: np.ndarray | None = None
-    test_empty: np.ndarray | None = None
     shards: "Shards | None" = None
     held_out: Pair | None = None
     notes: tuple[str, ...] = ()
@@ -93,6 +91,22 @@ class Dataset:
         X, Y = self.train
         weights = None if self.weights is None else self.weights[rows]
         return dataclasses.replace(self, train=(X[rows], Y[rows]), weights=weights)
+
+    @property
+    def scaler(self) -> "Standardizer":
+        """The standardizer.
+
+        :raises ValueError: if the data set has not been standardized.
+        """
+        if self.standardizer is None:
+            raise ValueError(f"data set {self.name!r} must be standardized first.")
+        return self.standardizer
+
+    def in_original_units(self, pair: Pair) -> Pair:
+        """Standardized rows, such as ``test``, in the units of the file."""
+        scaler = self.scaler
+        X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
+        return X, pair[1] if self.num_classes else scaler.inverse_outputs(pair[1])
 
     def standardized(
         self,

@@ -4,6 +4,7 @@ from typing import Any
 
 from scipy import stats
 
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.diagnosis.parameters import AT_BOUND
 
 # Smallest improvement of a bound, in nats per row, for which advice is given.
@@ -77,12 +78,13 @@ def _hyperparameters(entry: dict[str, Any], conditioning: dict[str, Any]) -> lis
             f"Two inducing inputs are {distance:.2g} lengthscales apart, no better than one: "
             "choose all of them together, with gpflow_sparse.initialization.split_orthogonal."
         )
-    sentences += [
-        f"Input column {column['column']} hardly matters: its lengthscale is {column['ratio']:.3g} "
-        "standard deviations long. Try leaving it out."
-        for column in entry["columns"] or []
-        if column["flag"] == "hardly matters"
-    ]
+    columns = [c for c in entry["columns"] or [] if c["flag"] == "hardly matters"]
+    if columns:
+        sentences.append(
+            f"Input columns that hardly matter: {listed([c['column'] for c in columns])}. Their "
+            f"lengthscales are {min(c['ratio'] for c in columns):.3g} standard deviations long or "
+            "more. Try leaving them out."
+        )
     by_flag = {
         "noise at its lower bound": "The noise variance is at its lower bound (below "
         f"{AT_BOUND:g} times it): the outputs have no noise, or rows are repeated, or the model "

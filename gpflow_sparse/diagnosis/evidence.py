@@ -50,7 +50,7 @@ def bounds(
     num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
     if trained_on is not None and int(np.asarray(trained_on)) != num_rows:
         notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
-        return {**entry, **_gaps(entry, num_rows)}
+        return without_bounds(num_rows)
     noise = constant_noise(model.likelihood)
     variance = None if noise is None else tf.constant(noise, tf.float64)
     sums, sizes = None, None
@@ -75,6 +75,12 @@ def bounds(
     for name, (compute, arguments) in computed.items():
         value = notes.attempt(f"bound.{name}", compute, *arguments)
         entry[name] = None if value is None else float(value)
+    return {**entry, **_gaps(entry, num_rows)}
+
+
+def without_bounds(num_rows: int) -> dict[str, Any]:
+    """The entry ``bound`` of rows for which nothing of it is computed: all values are None."""
+    entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
     return {**entry, **_gaps(entry, num_rows)}
 
 

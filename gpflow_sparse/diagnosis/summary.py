@@ -14,7 +14,6 @@ from gpflow_sparse.diagnosis.advice import advice
 from gpflow_sparse.diagnosis.calibration import calibration, predict_rows, regional, split_regions
 from gpflow_sparse.diagnosis.inducing import (
     Notes,
-    Nystrom,
     conditioning,
     nystrom_of,
     project_rows,
@@ -25,7 +24,9 @@ from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.validation import checks
 
 
-def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str, Any]:
+def diagnostics(
+    model: GPModel, data: tuple[Any, Any] | None = None, *, held_out: bool = False
+) -> dict[str, Any]:
     """
     Diagnostics of a trained model as plain numbers, lists and strings; ``docs/diagnostics.md``
     explains how to read them.
@@ -71,39 +72,16 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     :param model: trained; not changed.
     :param data: ``(X [N, D], Y [N, P])``. Training rows for all entries about the bound; held-out
         rows for unbiased ``calibration``. None for the rows that a regression model holds.
+    :param held_out: whether the rows were not trained on: bounds are then None, and take no time.
     :raises ValueError: for data that do not fit the model, an object that is no GPflow model, or
         parameters that are not finite.
     """
     notes = Notes()
     X, Y = _require(model, getattr(model, "data", None) if data is None else data)
     nystrom = notes.attempt("inducing points", nystrom_of, model)
-    fixed, unexplained = _without_predictions(model, X, Y, nystrom, notes)
-    predictions = notes.attempt("calibration", predict_rows, model, X, Y)
-    regions = split_regions(input_kernel(model), X)
-    entries = fixed | {
-        "residual_variance": regional(X, regions, unexplained, predictions),
-        "calibration": None if predictions is None else calibration(predictions),
-    }
-    return {**entries, "advice": advice(entries), "notes": dict(notes)}
-
-
-def training_diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
-    """
-    The entries of :func:`diagnostics` for which the rows need not be predicted: all without
-    ``residual_variance``, ``calibration`` and ``advice``.
-    """
-    notes = Notes()
-    X, Y = _require(model, data)
-    nystrom = notes.attempt("inducing points", nystrom_of, model)
-    return _without_predictions(model, X, Y, nystrom, notes)[0] | {"notes": dict(notes)}
-
-
-def _without_predictions(
-    model: GPModel, X: tf.Tensor, Y: tf.Tensor, nystrom: Nystrom | None, notes: Notes
-) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Entries that need no predictions, and the unexplained fraction of each row's variance."""
-    errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
-    projection = None
+    errors = projection = None
+    if not held_out:
+        errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
     if nystrom is not None:
         without = tf.zeros([X.shape[0], 0], tf.float64)
         projection = project_rows(nystrom, X, without if errors is None else errors)
@@ -111,14 +89,23 @@ def _without_predictions(
     if column_lengthscales(kernel, columns) is None:
         kind = type(model if kernel is None else kernel).__name__
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
+    if held_out:
+        notes["bound"] = "bounds are about the rows of training."
+        bound = evidence.without_bounds(int(X.shape[0]))
+    else:
+        bound = evidence.bounds(model, X, Y, errors, projection, notes)
+    predictions = notes.attempt("calibration", predict_rows, model, X, Y)
+    unexplained = None if projection is None else projection.unexplained
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),
-        "bound": evidence.bounds(model, X, Y, errors, projection, notes),
+        "bound": bound,
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "hyperparameters": hyperparameters(model, X, Y),
         "layers": notes.attempt("layers", signal_to_noise_on_sample, model, X),
+        "residual_variance": regional(X, split_regions(kernel, X), unexplained, predictions),
+        "calibration": None if predictions is None else calibration(predictions),
     }
-    return entries, None if projection is None else projection.unexplained
+    return {**entries, "advice": advice(entries), "notes": dict(notes)}
 
 
 def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:

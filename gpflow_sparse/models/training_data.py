@@ -3,8 +3,6 @@
 The data are tensors, variables whose values may be assigned, or a data set read in every pass.
 """
 
-import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,39 +26,6 @@ _FILE_BLOCK = 2**20
 _BLOCK_ENTRIES, _FEWEST_ROWS = 2**23, 256
 
 
-def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Decorator of a method of ``X`` and ``Y`` whose callers pass one pair ``(X, Y)``, a data set, or
-    rows in files.
-
-    Two arguments X and Y, as in version 0.1, still work and give a deprecation warning.
-    """
-
-    @functools.wraps(method)
-    def with_data(self: Any, data: Any = None, Y: Any = None, **options: Any) -> Any:
-        name, X = method.__name__, options.pop("X", data)
-        if hasattr(X, "batches"):  # of `gs.data.open_shards`
-            X = X.batches()
-        if Y is not None:
-            if isinstance(X, tf.data.Dataset):
-                raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
-            message = f"{name}(X, Y) is deprecated: pass one pair, {name}((X, Y))."
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            return method(self, X, Y, **options)
-        if isinstance(X, tf.data.Dataset):
-            return method(self, X, None, **options)
-        if not isinstance(X, tuple | list) or len(X) != 2:
-            raise ValueError(
-                "data must be a tuple (X [N, D], Y [N, P]), a tf.data.Dataset of batches or the "
-                "rows of gs.data.open_shards, got "
-                f"{type(X).__name__}."
-            )
-        return method(self, *X, **options)
-
-    del with_data.__wrapped__  # type: ignore[attr-defined]  # `help` shows `data`, not X and Y
-    return with_data
-
-
 def keep_training_data(
     data: Any, *, batches: bool, copy: bool = True, dtype: tf.DType | None = None
 ) -> TrainingData:
@@ -70,13 +35,16 @@ def keep_training_data(
     :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. A ``tf.Variable`` or
         ``gpflow.Parameter`` is kept: :func:`read` returns its current values. Memory maps
         (``np.load(path, mmap_mode="r")``) stay on disk and become a data set, as does a
-        ``tf.data.Dataset`` of batches ``(X, Y)``, which must be finite and the same in every pass.
+        ``tf.data.Dataset`` of batches ``(X, Y)``, which must be finite and the same in every pass,
+        and the rows of ``gs.data.open_shards``.
     :param batches: whether the model can read its data in passes.
     :param copy: whether arrays in memory become tensors; if not they are read like files, for a
         model that does not keep them.
     :param dtype: float type of the tensors; None for GPflow's default.
     :raises ValueError: for anything else, and for batches if the model cannot.
     """
+    if hasattr(data, "batches"):
+        data = data.batches()
     kind = np.memmap if copy else np.ndarray
     mapped = isinstance(data, Sequence) and any(isinstance(part, kind) for part in data)
     if batches and mapped:

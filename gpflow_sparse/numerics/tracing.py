@@ -217,3 +217,14 @@ def _is_within(graph: Any, outer: Any) -> bool:
     while isinstance(graph, _FuncGraph) and graph is not outer:
         graph = graph.outer_graph
     return graph is outer
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether tf.Module itself keeps an attribute of that name."""
+    return name.startswith("_self_") or name in ("_name", "_name_scope")
+
+
+def variables_with_paths(module: tf.Module) -> list[tuple[tuple[Any, ...], tf.Variable]]:
+    """All variables of a module, each with the attributes, keys and positions that lead to it."""
+    found = module._flatten(predicate=lambda part: isinstance(part, tf.Variable), with_path=True)
+    return list(found)

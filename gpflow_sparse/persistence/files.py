@@ -21,7 +21,8 @@ from gpflow_sparse.persistence import locks
 from gpflow_sparse.persistence.schema import Between, parse_json
 
 FORMAT = "gpflow_sparse model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version of the format and of all names in files; every later version of the package reads it."""
 CHECKPOINT = "checkpoint"  # the "kind" of a file of `training.fit`
 TEMPORARY = ".saving-*.tmp"
 _MAX_HEADER = 2**25  # bytes; the checksum of a longer one would take seconds
@@ -139,14 +140,6 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     return {"float": metadata["float"], "jitter": float(found["jitter"]), "versions": versions}
 
 
-def read_kind(path: str | os.PathLike) -> str | None:
-    """Kind of a checkpoint or of the model of a run; None for any other file."""
-    try:
-        return _contents(path, with_arrays=False)[0].get("kind")
-    except (OSError, ValueError):
-        return None
-
-
 def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
     """:raises ValueError: if the file is a checkpoint of a training run."""
     if header.get("kind") == CHECKPOINT:
@@ -212,7 +205,12 @@ def _require_version(path: str | os.PathLike, metadata: dict[str, str]) -> None:
     if int(text) > FORMAT_VERSION:
         raise _RefusedError(
             f"{path} was saved by a newer gpflow_sparse: its format version is {text}, and this "
-            f"one reads up to {FORMAT_VERSION}; upgrade gpflow_sparse."
+            f"one reads {FORMAT_VERSION}; upgrade gpflow_sparse."
+        )
+    if int(text) < FORMAT_VERSION:
+        raise _RefusedError(
+            f"{path} was saved by a gpflow_sparse before version 1.0, whose files later versions "
+            "cannot read: train the model again and save it."
         )
 
 

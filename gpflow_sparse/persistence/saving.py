@@ -1,5 +1,6 @@
 """Saving and loading of models as a tree of plain values and arrays in one file."""
 
+import importlib
 import json
 import os
 import warnings
@@ -18,16 +19,22 @@ from gpflow_sparse.persistence.inspection import float_name, validate_loaded_mod
 from gpflow_sparse.persistence.names import can_assemble
 from gpflow_sparse.persistence.sizes import require_sizes
 
+# Where the header of a file has the estimator of a model.
+_ESTIMATOR = "estimator"
 
-def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
+
+def save(model: Any, path: str | os.PathLike) -> None:
     """
-    Save a model of this package or of GPflow as one file in the safetensors format.
+    Save a model of this package or of GPflow, or a fitted estimator of
+    :mod:`gpflow_sparse.estimators`, as one file in the safetensors format.
 
     The file holds the whole model: values, transforms, priors, trainable flags,
     names, shared parts, the standardizer, and for models like GPR the data. It holds no
-    code and no pickle. It is written as a whole or not at all.
+    code and no pickle. It is written as a whole or not at all. Of an estimator it also holds the
+    encoding of the columns, the labels and the parameters; a kernel or a likelihood that is a
+    parameter becomes the kernel or the likelihood of the model.
 
-    :param model: any GPflow model.
+    :param model: any GPflow model, or a fitted estimator.
     :param path: path of the file; missing folders are created.
     :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda, or
         that would not be the same in the loaded model; or if the file cannot be written. Then
@@ -36,29 +43,42 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     save_with_classes(model, path)
 
 
-def save_with_classes(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> list[type]:
+def save_with_classes(model: Any, path: str | os.PathLike) -> list[type]:
     """
     Save a model like :func:`save`.
 
     :return: the user's own classes in the model, which :func:`load` needs.
     """
+    model, header = _parts(model)
     tree, encoder = _encoded(model)
     if found := _loss(tree, encoder):
         raise ValueError(f"model cannot be saved, because {found}.")
-    _write(path, tree, encoder, model, {})
+    _write(path, tree, encoder, model, header)
     return sorted(encoder.classes, key=str)
 
 
-def save_of_run(kind: str, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
-    """
-    Save a model like :func:`save`, with a kind in the header, and write the file before it is
-    compared with the model: a difference is warned of, since the model exists nowhere else, and
-    what the file holds of it can still be read.
+def _parts(model: Any) -> tuple[Any, dict[str, str]]:
+    """A model, or the model of a fitted estimator, and what else its file holds."""
+    if not hasattr(model, "get_params"):
+        return model, {}
+    text = _of_estimators().as_text(model)  # refuses one that is not fitted
+    return model.model_, {_ESTIMATOR: text}
 
-    :param kind: what ``files.read_kind`` returns for the file.
+
+def _of_estimators() -> Any:
+    """The module of a layer above this one, always the same, that stores estimators."""
+    return importlib.import_module("gpflow_sparse.tables.estimators.stored")
+
+
+def save_of_run(model: Any, path: str | os.PathLike) -> None:
     """
+    Save a model like :func:`save`, and write the file before it is compared with the model: a
+    difference is warned of, since the model exists nowhere else, and what the file holds of it can
+    still be read.
+    """
+    model, header = _parts(model)
     tree, encoder = _encoded(model)
-    _write(path, tree, encoder, model, {"kind": kind})
+    _write(path, tree, encoder, model, header)
     if found := _loss(tree, encoder):
         warnings.warn(
             f"{path} is written, but predictions from it may differ from the scores of this run, "
@@ -114,16 +134,17 @@ def _write(
         ) from error
 
 
-def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.models.BayesianModel:
+def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> Any:
     """
-    Load a model that :func:`save` wrote; its predictions are equal to the last bit.
+    Load a model or an estimator that :func:`save` wrote; its predictions are equal to the last bit.
 
     No code in a file is run, and no module is imported because a file names it, so that files of
     unknown origin are safe to open.
 
     :param path: the file.
     :param classes: classes of your own that the model uses, such as a subclass of Kernel.
-    :return: a model of the same class, ready to predict, to train on, or to save again.
+    :return: a model of the same class, or the estimator, ready to predict, to train on, or to save
+        again.
     :raises FileNotFoundError: if there is no file.
     :raises ValueError: for a file of another format, damaged, or newer than this gpflow_sparse; if
         a class is missing in ``classes``; or if its float type is not ``gpflow.default_float()``.
@@ -155,7 +176,9 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.mod
             f"gpflow.config.set_default_jitter({jitter!r}).",
             stacklevel=2,
         )
-    return model
+    if _ESTIMATOR not in header:
+        return model
+    return _of_estimators().from_text(header[_ESTIMATOR], model, str(path))
 
 
 def _model_from_tree(

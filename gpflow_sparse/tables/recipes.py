@@ -73,7 +73,7 @@ def _trainer(kind: type[base.Recipe]) -> Callable[..., Any]:
         report: Callable[[str], Any] = lambda line: None,
         **options: Any,
     ) -> Any:
-        from gpflow_sparse.tables.fitting.arrays import train_arrays
+        from gpflow_sparse.tables.fitting.path import train_arrays
 
         return train_arrays(
             kind.name,

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpflow_sparse.persistence import files, locks
 from gpflow_sparse.persistence.schema import Between, parse_json
-from gpflow_sparse.training.state import STRUCTURE_VERSION, Progress, Snapshot
+from gpflow_sparse.training.state import Progress, Snapshot
 
 _NAME = re.compile(r"checkpoint-\d{9,}\.safetensors")
 _LOCK = ".lock"
@@ -130,7 +130,7 @@ class CheckpointFolder:
             except ValueError as error:
                 warnings.warn(f"{error} Looking for the previous one.", stacklevel=4)
                 continue
-            _require_same(_settings_today(record["settings"], self._settings), self._settings, path)
+            _require_same(record["settings"], self._settings, path)
             return found
         if present:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
@@ -169,19 +169,6 @@ def _as_text(record: dict[str, Any]) -> str:
             f"numbers, for checkpoints; got {record['hooks']}."
         )
     return text
-
-
-def _settings_today(stored: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
-    """
-    Settings of a checkpoint; a model description in an older format is replaced by today's.
-
-    Names and shapes of variables are still compared when they are restored.
-    """
-    model: Any = stored.get("model")
-    text = model.get("structure") if isinstance(model, dict) else None
-    if not isinstance(text, str) or text.startswith(f"{STRUCTURE_VERSION}-"):
-        return stored
-    return {**stored, "model": {**mine["model"], "kind": model.get("kind")}}
 
 
 def _require_same(

@@ -161,7 +161,7 @@ def fit(
         "natural_gradients": gamma,
         "checkpoint_every": every,
         "deterministic": deterministic,
-        **({} if precision == "full" else {"precision": precision}),  # older checkpoints have none
+        "precision": precision,
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()

@@ -147,7 +147,7 @@ def _inputs():
 def _sources():
     yield from from_sources(
         {
-            f"SWSGP.{method}": lambda d, m=method: after(m, *(d if isinstance(d, tuple) else (d,)))
+            f"SWSGP.{method}": lambda d, m=method: after(m, d)
             for method in ("update_posterior", "start_from_sites")
         }
     )
@@ -183,14 +183,8 @@ ARGUMENTS = {
     ),
     **takes("SWSGP.natural_step", MODEL.natural_step, never="data"),
     **takes("SWSGP.count_neighbors", lambda X: counted(X), never="X"),
-    **takes("start_from_sites", partial(MODEL.start_from_sites, Y=Y), never="X", also=("data",)),
-    **takes("start_from_sites", partial(MODEL.start_from_sites, X), never="Y", also=("data",)),
-    **takes(
-        "SWSGP.update_posterior",
-        lambda **o: counted().update_posterior(X, **o),
-        never="Y",
-        also=("data",),
-    ),
+    **takes("SWSGP.start_from_sites", MODEL.start_from_sites, never="data"),
+    **takes("SWSGP.update_posterior", counted().update_posterior, never="data"),
     **takes("SWSGP.prior_kl", MODEL.prior_kl, never="X"),
     **takes("SWSGP chain", swsgp(kl_weighting="chain").training_loss_closure, never="data"),
     **takes("NeighborInducingPoints", points, never="Z", global_indices=rows_of_points),
@@ -274,7 +268,6 @@ TOGETHER = {
     "sites of rows without end": (lambda: MODEL.start_from_sites(endless), "data"),
     "sites of rows in no batches": (lambda: MODEL.start_from_sites(rows_alone), "data"),
     "a closed form of no rows": (lambda: MODEL.update_posterior(nothing), "data"),
-    "a data set and Y": (lambda: MODEL.start_from_sites(endless, Y), "Y"),
     "a closed form of another likelihood": (
         lambda: counted(likelihood=likelihoods.StudentT()).update_posterior((X, Y)),
         "likelihood",
@@ -285,7 +278,7 @@ TOGETHER = {
         "kl_weighting",
     ),
     "a closed form of a dense covariance": (
-        lambda: counted(covariance="dense").update_posterior(X, Y),
+        lambda: counted(covariance="dense").update_posterior((X, Y)),
         "covariance",
     ),
     "neighbors in SOLVEGP": (

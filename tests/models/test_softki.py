@@ -359,6 +359,7 @@ def test_float32_predicts_as_float64_however_ill_conditioned(temperature, length
             gpflow.kernels.SquaredExponential(lengthscales=lengthscale),
             Z,
             temperature=temperature,
+            tied=False,
             noise_variance=1e-3,
         )
         model.fit_posterior((X, Y), refit_noise=False)

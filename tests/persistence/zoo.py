@@ -387,7 +387,7 @@ def predictions(model, X):
     moments = [*model.predict_f(X), *model.predict_y(X)]
     if isinstance(model, SWSGP):
         moments.append(model.prior_kl(X))
-    elif hasattr(model, "prior_kl") and not isinstance(model, SoftKI):  # since version 0.2
+    elif hasattr(model, "prior_kl") and not isinstance(model, SoftKI):
         moments.append(model.prior_kl())
     moments.append(model.log_prior_density())
     return [np.asarray(part) for part in moments]

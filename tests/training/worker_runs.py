@@ -4,20 +4,66 @@
 starts both again each time, and compares the last bits with those of a run without kills.
 """
 
+import json
+import os
 import random
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.tables.cli import workers
-
 STEPS, KILLED_STEPS = 20, 400
+GRACE = 30.0  # seconds from the failure of one worker to the end of the others
+
+
+def environments(count: int) -> list[dict[str, str]]:
+    """The environment of each of ``count`` workers, the chief first; ports are free ones."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:  # all are open at once, so that the ports differ
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    cluster = {"worker": addresses}
+    return [
+        {
+            **os.environ,
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}),
+        }
+        for i in range(count)
+    ]
+
+
+def start(command: Sequence[str], count: int, **options: Any) -> list[subprocess.Popen[Any]]:
+    """Start ``count`` workers, the chief first; ``options`` go to ``subprocess.Popen``."""
+    return [subprocess.Popen(command, env=env, **options) for env in environments(count)]
+
+
+def wait(processes: Sequence[subprocess.Popen[Any]]) -> int:
+    """
+    Wait until all workers have ended; after a failure of one the others are ended.
+
+    :return: 0, or the status of the first that failed.
+    """
+    deadline, failed = float("inf"), 0
+    while any(process.poll() is None for process in processes):
+        time.sleep(0.05)
+        found = [process.returncode for process in processes if process.returncode]
+        if found and not failed:
+            failed, deadline = found[0], time.monotonic() + GRACE
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+    return failed or next((p.returncode for p in processes if p.returncode), 0)
 
 
 class FailsOnce(gpflow.likelihoods.Gaussian):
@@ -100,7 +146,7 @@ def strategy():
 def started(call, **options):
     """Two workers that each make a call of this module, and leave without TensorFlow's farewell."""
     text = f"from tests.training import worker_runs as r; r.{call}; import os; os._exit(0)"
-    return workers.start([sys.executable, "-c", text], 2, **options)
+    return start([sys.executable, "-c", text], 2, **options)
 
 
 def newest(folder):
@@ -116,16 +162,16 @@ def interrupted():
     """The statuses of two workers of which one got Ctrl-C, and whether the resumed run is right."""
     with tempfile.TemporaryDirectory() as work, open(f"{work}/log", "w+") as log:
         quiet = {"stdout": log, "stderr": log}
-        assert workers.wait(started(f"resumed({f'{work}/undisturbed'!r})", **quiet)) == 0
+        assert wait(started(f"resumed({f'{work}/undisturbed'!r})", **quiet)) == 0
         folder = Path(work) / "disturbed"
         processes = started(f"resumed({str(folder)!r})", **quiet)
         while newest(folder) is None:
             time.sleep(0.01)
         processes[1].send_signal(signal.SIGINT)
-        workers.wait(processes)
+        wait(processes)
         log.seek(0)
         messages = log.read().count("TrainingInterrupted: fit was interrupted after step")
-        assert workers.wait(started(f"resumed({str(folder)!r})", **quiet)) == 0
+        assert wait(started(f"resumed({str(folder)!r})", **quiet)) == 0
         return messages, same_ends(work)
 
 
@@ -133,7 +179,7 @@ def killed(kills, seed=0):
     """Whether a run that is killed so often ends with the bits of one that is not."""
     with tempfile.TemporaryDirectory() as work, open(f"{work}/log", "w") as log:
         quiet = {"stdout": log, "stderr": log}
-        assert workers.wait(started(f"resumed({f'{work}/undisturbed'!r})", **quiet)) == 0
+        assert wait(started(f"resumed({f'{work}/undisturbed'!r})", **quiet)) == 0
         folder, chance = Path(work) / "disturbed", random.Random(seed)
         folder.mkdir()
         for number in range(kills):
@@ -149,13 +195,13 @@ def killed(kills, seed=0):
             writing = "in a write" if list(folder.glob("*.tmp")) else "between writes"
             processes[victim].wait()
             begin = time.monotonic()
-            workers.wait(processes)
+            wait(processes)
             print(
                 f"kill {number + 1} of worker {victim} {writing}, newest {newest(folder)}, ended "
                 f"before {ended}, the other ended after {time.monotonic() - begin:.1f} s",
                 flush=True,
             )
-        assert workers.wait(started(f"resumed({str(folder)!r})", **quiet)) == 0
+        assert wait(started(f"resumed({str(folder)!r})", **quiet)) == 0
         return same_ends(work)
 
 

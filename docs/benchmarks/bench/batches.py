@@ -9,9 +9,10 @@ import numpy as np
 from bench.qsgp_variance import benchmark_rows
 from bench.steps import Row, Tables
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.tables.fitting.candidate import Candidate
-from gpflow_sparse.tables.fitting.choice import Task, held_out_scores
+from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
+from gpflow_sparse.tables.fitting.task import Task
+from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 
 _METHODS = ("solvegp", "softki", "swsgp", "qsgp")

@@ -5,6 +5,7 @@ import functools
 import importlib
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import tomllib
 from bench.papers import PAPER_NAMES
 from bench.steps import Tables, table_of
 from gpflow_sparse.tables.cli.session import session
-from gpflow_sparse.tables.cli.terminal import HomePath, clear_errors, print_table, stopped
+from gpflow_sparse.tables.cli.terminal import HomePath, clear_errors, print_table
 from gpflow_sparse.tables.methods.registry import RECIPES
 
 _PROGRAM = ("python", "docs/benchmarks/run.py")
@@ -359,7 +360,9 @@ def _same_command_goes_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        stopped("stopped; finished rows are kept", [*_PROGRAM, *sys.argv[1:]])
+        command = shlex.join([*_PROGRAM, *sys.argv[1:]])
+        click.echo(f"stopped; finished rows are kept; continue with\n\n    {command}\n", err=True)
+        sys.exit(130)
 
 
 def _print(tables: Tables) -> None:

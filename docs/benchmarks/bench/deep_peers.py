@@ -16,7 +16,7 @@ from bench.papers.training import Budget, Cosine, Monitor
 from gpflow_sparse import initialization, models
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.tables.fitting import calibration
-from gpflow_sparse.tables.fitting.building import attach_units
+from gpflow_sparse.tables.fitting.building import MIN_NOISE, attach_units
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
 from gpflow_sparse.tables.methods.deep import Deep
 from gpflow_sparse.tables.methods.rows import Pair
@@ -55,7 +55,7 @@ def fit_gpflux(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     tf.random.set_seed(budget.seed)
     start = InitialHyperparameters(rest).find(recipe)
     Z = initialization.kmeans(rows[0], recipe.num_inducing, start.kernel, seed=budget.seed)
-    likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, recipe.min_noise))
+    likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, MIN_NOISE))
     layers = gpflux_layers(copy.deepcopy(start.kernel), Z, recipe.num_layers, len(rows[0]))
     steps = _train(layers, likelihood, rows, recipe, budget, begin)
     model = attach_units(as_deep(layers, likelihood, len(rows[0])), dataset)

@@ -3,13 +3,14 @@
 import os
 import platform
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import gpflow_sparse
 from bench.steps import num_threads
-from gpflow_sparse.tables.cli.training import package_versions
 
+_PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -19,7 +20,8 @@ def provenance() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": num_threads(),
         "commit": commit(),
-        "versions": package_versions(),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
     }
 
 

@@ -14,8 +14,8 @@ from scipy import stats
 import gpflow_sparse as gs
 from bench.peers import sklearn_kernel
 from gpflow_sparse.data import metrics
-from gpflow_sparse.tables.fitting.choice import fit_task
 from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.task import Task
 
 DATASETS = (

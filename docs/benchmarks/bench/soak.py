@@ -67,7 +67,7 @@ def _rounds(
     """Seconds since the start, memory and seconds per step, after each round."""
     begin = time.perf_counter()
     rounds: list[tuple[float, float, float]] = []
-    recipe = recipe.with_steps(_MAX_STEPS if recipe.by_minibatches else _STEPS)
+    recipe = recipe.with_steps(_MAX_STEPS if not recipe.holds_data else _STEPS)
     while not rounds or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
         history = recipe.train(model, dataset.train, until=start + _ROUND, progress=False)

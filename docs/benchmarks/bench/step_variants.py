@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import peers
+from bench.figures import new_figure
 from bench.papers.tables import grid
 from bench.steps import Step, Tables, Variants, measure_memory, table_of, time_in_turn
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
@@ -20,7 +21,6 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import GRIEF, QSGP, SWSGP, BasisGPR
 from gpflow_sparse.persistence import files
 from gpflow_sparse.tables.methods.registry import RECIPES, read_options, recipe_of
-from gpflow_sparse.tables.report.plots import new_figure
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
 from gpflow_sparse.training.feed import Prefetch, data_guard, open_feed
 

@@ -53,8 +53,6 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
     A prediction takes O(C H^3) time a row, and a search. The model and its file have all rows.
     """
 
-    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
-
     def __init__(
         self,
         data: tuple[Any, Any],

@@ -19,7 +19,6 @@ from gpflow_sparse.inference.residual_bounds import Terms, log_gain
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
 from gpflow_sparse.models.starting import parameters
-from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels
 from gpflow_sparse.validation import checks, component_checks
@@ -34,11 +33,8 @@ class OrthogonalModel(VariationalModel):
     :class:`~gpflow_sparse.models.ODVGP` for the base set alone.
     """
 
-    q_mu, q_sqrt = PerSet(), PerSet()
     _single_output_posterior: Callable[..., SparsePosterior] = OrthogonalPosterior
     """Class of the posterior of latent functions that share a kernel."""
-    bound = "standard"
-    """Name of the objective, see :class:`SOLVEGP`."""
 
     def __init__(
         self,

@@ -16,7 +16,6 @@ from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp import closed_form, counts
 from gpflow_sparse.models.swsgp.checks import require_components, require_objective, require_points
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
@@ -87,8 +86,6 @@ class SWSGP(VariationalModel):
     `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.partial_updates`): a
     step reads and updates only the rows of q that belong to the neighbors of its batch.
     """
-
-    q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
         self,

@@ -1,70 +1,126 @@
-"""The rows of a folder of files, of which a run keeps only samples in memory."""
+"""The folder of a run: the model, the record, the page, and checkpoints of unfinished training."""
 
 import dataclasses
+import json
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
-from gpflow_sparse import data
-from gpflow_sparse.data import Dataset, Standardizer, list_datasets
-from gpflow_sparse.data.standardize import robust_mean_and_scale
-from gpflow_sparse.tables.cli.config import RunConfig
-from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
-from gpflow_sparse.tables.methods.registry import RECIPES
+from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import Given, read_json
+from gpflow_sparse.tables.cli.rows import Source
 
-# Most rows for testing, for calibration, and for the choice of points and hyperparameters.
-_TEST, _CALIBRATION, _SAMPLE = 10_000, 1000, 20_000
+MODEL, RECORD, PAGE, CHECKPOINTS = "model.safetensors", "run.json", "report.html", "checkpoints"
+_WRITER = "gpflow-sparse fit"
+_SCHEMA = {
+    "written_by": str,
+    "finished": bool,
+    "source": dict,
+    "method": str,
+    "options": dict,
+    "checksum": str,
+}
+_RESULTS = Given({"scores": dict[str, float], "kind_of_rows": str, "num_test": int})
+_REMEDY = "restore the file, or train again into another folder"
 
 
-def is_folder(path: str) -> bool:
-    """Whether the data of a run are a folder; ``./NAME`` for one with the name of a data set."""
-    return Path(path).is_dir() and path not in {info.name for info in list_datasets()}
-
-
-def load_folder(config: RunConfig) -> Dataset:
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
     """
-    Standardized samples of the rows, drawn by ``config.split``, and all others on disk.
+    The folder of a run.
 
-    A tenth of the rows, at most 10,000, for testing, a twentieth, at most 1000, for calibration;
-    ``train`` holds 20,000 of the others at most, from which points and hyperparameters start.
-
-    :raises ValueError: for a method or a task that needs all rows in memory, and for files that
-        cannot be used.
+    :param path: of the folder.
     """
-    if not config.recipe.streams:
-        streaming = ", ".join(name for name, recipe in RECIPES.items() if recipe.streams)
-        raise ValueError(
-            f"method must be one of {streaming} for a folder, got {config.method}. Others need all "
-            "rows in memory: give one file."
-        )
-    for name, wanted in (("task", (None, "regression")), ("transform", ("auto", "none"))):
-        if getattr(config, name) not in wanted:
-            raise ValueError(f"{name} must be {wanted[-1]} for a folder.")
-    rows, seed = data.open_shards(config.data, config.target), config.split
-    if rows.files[0].types[rows.target_name] == "bool":
-        raise ValueError(
-            f"target {rows.target_name!r} must hold numbers in a folder, got booleans: write them "
-            "as 1 and 0, or give one file, whose booleans are predicted by classification."
-        )
-    if rows.num_rows < 20:
-        raise ValueError(f"data must have at least 20 rows in a folder, got {rows.num_rows}.")
-    rest, test = rows.hold_out(min(rows.num_rows // 10, _TEST), seed)
-    rest, held_out = rest.hold_out(min(rows.num_rows // 20, _CALIBRATION), seed + 1)
-    sample = rest.hold_out(min(rest.num_rows - 1, _SAMPLE), seed + 2)[1]
-    rest = rest.standardized(outputs=is_standardized(config.recipe.likelihood))
-    scaler = rest.standardizer
-    assert scaler is not None
-    if has_heavy_tails(config.recipe.likelihood):
-        of_y = robust_mean_and_scale(sample[1])
-        scaler = Standardizer(scaler.x_mean.numpy(), scaler.x_scale.numpy(), *of_y)
-        rest = dataclasses.replace(rest, standardizer=scaler)
-    return Dataset(
-        name=Path(config.data).resolve().name,
-        train=scaler.transform(*sample),
-        test=scaler.transform(*test),
-        feature_names=rest.column_names,
-        target_name=rest.target_name,
-        num_classes=None,
-        standardizer=scaler,
-        shards=rest,
-        held_out=scaler.transform(*held_out),
-        notes=rest.notes,
-    )
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained estimator."""
+        return self.path / MODEL
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints of a training that has not ended."""
+        return self.path / CHECKPOINTS
+
+    def begin(self, run: dict[str, Any], *, resume: bool) -> None:
+        """
+        Write the record of a run that begins.
+
+        :param run: its source, method and options.
+        :param resume: whether checkpoints in the folder are gone on from, or an error.
+        :raises ValueError: for a folder with files of others or another run, or nothing to resume.
+        :raises NotADirectoryError: if the path is a file.
+        """
+        known = self._known()
+        if known is not None and {name: known[name] for name in run} != run:
+            raise ValueError(
+                f"{self.path} holds another run, {known['method']} on {known['source']['data']}: "
+                "take the same options, or choose another --output."
+            )
+        if resume and (known is None or known["finished"]):
+            raise ValueError(f"there is no unfinished run in {self.path} to resume.")
+        if not resume and self.checkpoints.is_dir():
+            raise ValueError(
+                f"an unfinished run is in {self.path}: add --resume to continue it, choose another "
+                f"--output, or delete {self.checkpoints}."
+            )
+        self.write(run, finished=False)
+
+    def _known(self) -> dict[str, Any] | None:
+        """The record in the folder; None for a new or empty folder."""
+        if (self.path / RECORD).is_file():
+            return self.read()
+        if os.path.lexists(self.path) and any(self.path.iterdir()):
+            raise ValueError(
+                f"{self.path} holds files of others and no run: choose another --output."
+            )
+        return None
+
+    def write(self, record: dict[str, Any], *, finished: bool) -> None:
+        """Write the record, in place of an earlier one."""
+        text = json.dumps({"written_by": _WRITER, "finished": finished, **record}, indent=1)
+        files.write_text(self.path / RECORD, text + "\n")
+        if finished:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def read(self) -> dict[str, Any]:
+        """
+        The record of the run.
+
+        :raises FileNotFoundError: if there is none.
+        :raises ValueError: naming the field, if it is damaged or of another program.
+        """
+        path = self.path / RECORD
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path} holds no run: {RECORD} is missing.")
+        record: dict[str, Any] = read_json(path, _SCHEMA | {"written_by": str}, _REMEDY)
+        return record
+
+    def source(self) -> Source:
+        """
+        Where the rows of the run came from.
+
+        :raises ValueError: if the record is damaged.
+        """
+        try:
+            return Source(**self.read()["source"])
+        except TypeError as error:
+            raise ValueError(f"{self.path / RECORD} is damaged: {error}; {_REMEDY}.") from error
+
+
+def require_table(output: Path, *sources: Path) -> None:
+    """
+    Refuse a file of predictions that would replace what it is made from.
+
+    :raises ValueError: if it is one of these files, or in a folder of a run the model or record.
+    :raises IsADirectoryError: if it is a folder.
+    """
+    if output.is_dir():
+        raise IsADirectoryError(f"output must be a file, got the folder {output}")
+    own = [folder / name for folder in (output.parent,) for name in (MODEL, RECORD, PAGE)]
+    known = [*sources, *(own if (output.parent / RECORD).is_file() else [])]
+    if any(path.exists() and output.exists() and output.samefile(path) for path in known):
+        raise ValueError(f"output must be another file than {output}, which is read or a run's.")

@@ -1,36 +1,27 @@
-"""The command line; TensorFlow is imported after the arguments have been parsed."""
+"""The command line over the estimators; TensorFlow is imported after the arguments are parsed."""
 
-import contextlib
+import dataclasses
 import json
-import os
-import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gpflow_sparse._version import __version__
-from gpflow_sparse.persistence import read_header
-from gpflow_sparse.tables.cli import workers
-from gpflow_sparse.tables.cli.config import MODEL, RUN_OPTIONS, RunConfig
-from gpflow_sparse.tables.cli.options import MethodCommand, command_options, is_chosen
-from gpflow_sparse.tables.cli.session import session
+from gpflow_sparse.tables.cli.options import MethodCommand, chosen_options, is_chosen
+from gpflow_sparse.tables.cli.session import model_session, session
 from gpflow_sparse.tables.cli.terminal import (
     HomePath,
     HomeText,
-    cell,
     clear_errors,
     phase,
-    print_results,
     print_table,
     progress_of_rows,
-    resumed,
-    stopped,
     write_csv,
 )
-from gpflow_sparse.tables.methods.registry import RECIPES
+from gpflow_sparse.tables.methods.registry import AUTO, RECIPES
+
+_MINUTES = 5.0  # of the automatic choice
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -44,157 +35,136 @@ _model = click.option(
     "path",
     type=HomePath(),
     required=True,
-    help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
-)
-_chunk_size = click.option(
-    "--chunk-size",
-    type=click.IntRange(min=1),
-    default=4096,
-    help="Rows per call; bounds the memory.",
+    help="A run folder of `fit`, or a file of an estimator written by gpflow_sparse.save.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, too.")
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
 @main.command(cls=MethodCommand, context_settings={"max_content_width": 100})
-@command_options(RunConfig, RUN_OPTIONS, data=HomeText())
-@click.option("--output", type=HomePath(), help="Folder of results.")
-@click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
-@click.option("--plot/--no-plot", default=True, help="Write a report and pictures.")
 @click.option(
-    "--workers",
-    "num_workers",
-    type=click.IntRange(min=1),
-    default=1,
-    help="Processes on this machine that share each batch.",
+    "--data",
+    type=HomeText(),
+    default="robot_arm",
+    help="A csv, npz, parquet or feather file, or the name of a data set (see `datasets`).",
 )
-@click.option("--devices", help='TensorFlow devices that share each batch, such as "gpu:0,gpu:1".')
+@click.option("--target", help="Column of the file to predict; default the last.")
+@click.option(
+    "--row-weights",
+    help="Column of the file with weights of rows, which is no input: in training a row of weight "
+    "2 counts as two equal rows, and one of weight 0 is left out; scores count rows so too.",
+)
+@click.option(
+    "--task",
+    type=click.Choice(["regression", "classification"]),
+    help="Default regression for numbers, classification for text; a named data set has its own.",
+)
+@click.option("--split", type=click.IntRange(min=0), default=0, help="Number of the random split.")
+@click.option(
+    "--transform",
+    type=click.Choice(["auto", "none", "log", "yeo-johnson"]),
+    default="auto",
+    help="Transform of the target before the training; densities, intervals and predictions are of "
+    "the target itself. The automatic choice tries them on held-out rows of a skewed target; for "
+    "other methods auto is none.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help=f"Time for the choice and the training, in place of a number of steps; default "
+    f"{_MINUTES:g} without --method.",
+)
+@click.option("--float32/--float64", help="Precision.")
+@click.option("--output", type=HomePath(), help="Folder of results.")
+@click.option("--resume", is_flag=True, help="Go on with the training steps kept in that folder.")
+@click.option("--plot/--no-plot", default=True, help="Write a page with pictures.")
 @_device
 @_as_json
-def fit(
-    output: Path | None,
-    resume: bool,
-    plot: bool,
-    num_workers: int,
-    device: str | None,
-    devices: str | None,
-    as_json: bool,
-    **fields: Any,
-) -> None:
+def fit(**given: Any) -> None:
     """Choose a method, train its model, score it on test rows, and keep the results.
 
-    Tables may hold text, dates and missing cells. With --method nothing is chosen, and GPflow's
-    SVGP is trained beside the model. Ctrl-C keeps the best model so far; the same command with
-    --resume continues. Where TF_CONFIG names several workers, this process is one of them.
+    Tables may hold text, dates and missing cells. Ctrl-C keeps the best model so far.
     """
-    if num_workers > 1 and not workers.is_worker():
-        with clear_errors():
-            workers.require_divisible(_config_of(dict(fields)).recipe, among_workers=True)
-        sys.exit(workers.run_command(num_workers))
-    with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
-        config = _config_of(fields)
-        from gpflow_sparse.tables.cli import outputs, training
+    with clear_errors(), session(given["float32"], given["device"]):
+        from gpflow_sparse.tables.cli import runs
+        from gpflow_sparse.tables.cli.rows import Source
 
-        config, dataset = _load(config)
-        stem = f"{dataset.name}-{config.method}-{config.recipe.seed}"
-        folder = Path("gpflow-sparse-runs") / stem if output is None else output
-        if strategy is not None:
-            workers.require_divisible(config.recipe, among_workers=workers.is_worker())
-        if not workers.is_chief():
-            training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
-            workers.leave()
-        plot = plot and _can_plot()
-        with outputs.locked(folder), _kept_after_ctrl_c(folder):
-            outputs.prepare_folder(folder, config, resume=resume, plot=plot)
-            _announce(config, dataset)
-            options = {"resume": resume, "strategy": strategy}
-            trained, record = training.run(config, dataset, folder, **options)
-            print_results(record["results"], len(dataset.test[0]))
-            _print_layers(trained[0].model, dataset)
-            if plot:
-                phase("drawing the report")
-                _draw(folder, config, dataset, trained)
-            click.echo(f"model and scores are in {folder}", err=True)
-            if as_json:
-                click.echo(json.dumps(record))
-        if workers.is_worker():
-            training.end_together(strategy)
-            workers.leave()
+        names = [field.name for field in dataclasses.fields(Source)]
+        options = chosen_options(given["method"])
+        if given["transform"] != "auto":
+            options["transform"] = given["transform"]
+        minutes = given["minutes"]
+        if minutes is not None and is_chosen("num_steps"):
+            raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
+        if minutes is None and given["method"] == AUTO and not is_chosen("num_steps"):
+            minutes = _MINUTES
+        run = runs.Run(
+            Source(**{name: given[name] for name in names}), given["method"], options, minutes
+        )
+        record = runs.fit(run, given["output"], resume=given["resume"], plot=given["plot"])
+        if given["as_json"]:
+            click.echo(json.dumps(record))
 
 
 @main.command()
 @_model
-@_chunk_size
 @_device
 @click.option(
-    "--data", type=HomeText(), required=True, help="A table of inputs, in any format of fit."
+    "--data", type=HomePath(), required=True, help="A table of inputs, in any format of fit."
 )
 @click.option("--output", type=HomePath(), help="csv file; default the terminal.")
-def predict(
-    path: Path, chunk_size: int, device: str | None, data: str, output: Path | None
-) -> None:
+def predict(path: Path, device: str | None, data: Path, output: Path | None) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
-    with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.tables.cli import outputs, stored
+    with clear_errors(), model_session(path, device):
+        from gpflow_sparse.tables.cli import folders, runs
+        from gpflow_sparse.tables.reading.tables import read_frame
 
         if output is not None:
-            outputs.require_table(output, path, Path(data))
-        model = stored.open_model(path)
-        X, _ = stored.read_table_of(model, data)
-        shown = output is not None or not sys.stdout.isatty()
-        with progress_of_rows(len(X), enabled=shown) as advance:
-            write_csv(output, stored.predict_parts(model, X, chunk_size, advance))
-        if any(cell(label) != label for label in model.labels):
-            click.echo(
-                "labels that begin with =, +, - or @ have an apostrophe in front, so that "
-                "spreadsheets do not take them for formulas",
-                err=True,
-            )
+            folders.require_table(output, runs.model_file(path), data)
+        estimator = runs.load(path)
+        frame = runs.read_inputs(estimator, str(data), read_frame)
+        with progress_of_rows(len(frame), enabled=output is not None) as advance:
+            write_csv(output, runs.predictions(estimator, frame, advance))
         if output is not None:
-            click.echo(f"{len(X)} predictions in {output}", err=True)
+            click.echo(f"{len(frame)} predictions in {output}", err=True)
 
 
 @main.command()
 @_model
-@_chunk_size
 @_device
 @_as_json
 @click.option(
-    "--data", type=HomeText(), help="A file with the columns of training; default the test rows."
+    "--data", type=HomePath(), help="A file with the columns of training; default the test rows."
 )
 @click.option("--target", help="Column of the file to compare with; default as in training.")
 @click.option("--report", type=HomePath(), help="Folder for a page on the model.")
 def evaluate(
     path: Path,
-    chunk_size: int,
     device: str | None,
     as_json: bool,
-    data: str | None,
+    data: Path | None,
     target: str | None,
     report: Path | None,
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
-    with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.tables.cli import stored
-        from gpflow_sparse.tables.fitting.evaluation import evaluate as score
-        from gpflow_sparse.tables.report import report as reports
+    with clear_errors(), model_session(path, device):
+        from gpflow_sparse.tables.cli import runs
 
-        model = stored.open_model(path)
+        if target is not None and data is None:
+            raise ValueError("target is for the rows of --data; leave it out.")
         if report is not None:
-            reports.require_reportable(report, model)
-        X, Y, empty, weights = stored.read_pairs(model, data, target)
-        phase(f"scoring {len(Y)} rows")
-        rows = model.standardizer, X, Y, model.num_classes
-        metrics, predictions = score(model.predictor, *rows, chunk_size, weights)
+            runs.require_report(report / "index.html")
+        estimator = runs.load(path)
+        rows, kind = runs.rows_to_score(path, estimator, data, target)
+        phase(f"scoring {len(rows.y)} rows")
+        scored = runs.score_rows(estimator, *rows)
         if report is not None:
-            phase("writing the report")
-            scored = reports.Scored(X, Y, metrics, predictions, data, empty, weights)
-            page = reports.write_report(report, model, scored)
+            record = {"method": estimator.method_, "rows": kind}
+            page = runs.write_page(report / "index.html", estimator, scored, record)
             click.echo(f"the report is {page}", err=True)
-        result = {"title": model.title, **metrics}
-        print_results([result], len(Y))
+        runs.print_scores(estimator.recipe_.full_title, scored.scores, kind, len(rows.y))
         if as_json:
-            click.echo(json.dumps(result))
+            click.echo(json.dumps({"scores": scored.scores, "kind_of_rows": kind}))
 
 
 @main.command()
@@ -213,121 +183,6 @@ def datasets() -> None:
 def methods() -> None:
     """List the methods that `fit` can train."""
     print_table(("method", "name", "idea"), [(key, m.title, m.idea) for key, m in RECIPES.items()])
-
-
-@main.command(hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def bench(arguments: tuple[str, ...]) -> None:
-    """Say where the benchmarks are."""
-    command = shlex.join(("python", "docs/benchmarks/run.py", *arguments))
-    raise click.ClickException(f"benchmarks are not installed; in a checkout: {command}")
-
-
-def _load(config: RunConfig) -> tuple[RunConfig, Any]:
-    """The run, with fewer inducing points for a short table unless they are given, and its data."""
-    from gpflow_sparse.tables.cli import rows
-    from gpflow_sparse.tables.methods.rows import sized
-
-    phase(f"reading {config.data}")
-    dataset = rows.load_data(config)
-    chosen = filter(is_chosen, config.recipe.own_options())
-    return config.with_recipe(sized(config.recipe, dataset.train[0], chosen)), dataset
-
-
-def _can_plot() -> bool:
-    """Whether figures can be drawn; says why not."""
-    from gpflow_sparse.tables.report import plots
-
-    try:
-        plots.require_matplotlib()
-    except ValueError as error:
-        click.echo(f"no report or figures: {error}", err=True)
-        return False
-    return True
-
-
-def _config_of(fields: dict[str, Any]) -> RunConfig:
-    """The defaults of the method, with the options that the user gave."""
-    method = fields.pop("method")
-    chosen = {name: value for name, value in fields.items() if is_chosen(name)}
-    return RunConfig.of_method(method, **chosen)
-
-
-@contextlib.contextmanager
-def _model_session(path: Path, device: str | None) -> Iterator[None]:
-    """A TensorFlow session with the precision and the jitter of a saved model."""
-    header = read_header(path / MODEL if os.path.isdir(path) else path)
-    with session(header["float"] == "float32", device, header["jitter"]):
-        yield
-
-
-@contextlib.contextmanager
-def _kept_after_ctrl_c(folder: Path) -> Iterator[None]:
-    """After Ctrl-C outside of the training loop: print what is kept, and how to continue."""
-    from gpflow_sparse.tables.cli import outputs
-    from gpflow_sparse.training import TrainingInterrupted
-
-    try:
-        yield
-    except TrainingInterrupted:
-        raise
-    except KeyboardInterrupt:
-        what, is_complete = outputs.left_in(folder)
-        if is_complete:
-            report = [
-                "gpflow-sparse",
-                "evaluate",
-                "--model",
-                str(folder),
-                "--report",
-                str(folder / "report"),
-            ]
-            stopped(what, report)
-        resumed(what)
-
-
-def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
-    """
-    Draw predictions of the test rows, of images also patches and the least certain images, and
-    write the report unless the model is deep.
-    """
-    from gpflow_sparse.tables.cli import rows
-    from gpflow_sparse.tables.report import plots, report
-
-    X, Y = rows.original_units(dataset, dataset.test)
-    labels = dataset.table.labels if dataset.table else None
-    plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name, labels)
-    if config.recipe.takes_images:
-        plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
-    if not hasattr(trained[0].model, "layers"):
-        report.write_run_report(folder, dataset, trained[0])
-
-
-def _print_layers(model: Any, dataset: Any) -> None:
-    """Print signal and noise of the hidden layers of a deep model, which has no report."""
-    if hasattr(model, "layers"):
-        from gpflow_sparse.diagnosis.layers import describe, signal_to_noise_on_sample
-
-        for entry in signal_to_noise_on_sample(model, dataset.train[0]):
-            click.echo(describe(entry), err=True)
-
-
-def _announce(config: RunConfig, dataset: Any) -> None:
-    """Print the size of the data and an estimate of the memory before training."""
-    in_memory, input_dim = dataset.train[0].shape
-    latents = dataset.num_classes if (dataset.num_classes or 0) > 2 else 1
-    memory = ""
-    if not config.recipe.is_choice:
-        size = 4 if config.float32 else 8
-        need = size * config.recipe.num_elements(in_memory, input_dim, latents)
-        memory = f"; about {need / 2**20:.0f} MB beyond TensorFlow"
-    click.echo(
-        f"{dataset.name}: {dataset.num_train} training and {len(dataset.test[0])} test rows, "
-        f"{input_dim} inputs{memory}",
-        err=True,
-    )
-    for note in (*dataset.notes, *(dataset.table.notes if dataset.table else ())):
-        click.echo(f"  {note}", err=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,25 +14,6 @@ from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.registry import AUTO, COMMON, OF_METHODS, RECIPES, kind_of
 
 
-def command_options(
-    config: type, names: Sequence[str], **kinds: click.ParamType
-) -> Callable[[Any], Any]:
-    """
-    A decorator that adds fields of a dataclass to a command as options, in order.
-
-    :param config: a dataclass whose fields are made by
-        :func:`gpflow_sparse.tables.methods.base.option`.
-    :param kinds: types of values, by field, where they differ from the fields' types.
-    """
-
-    def decorate(command: Any) -> Any:
-        for field in reversed([f for f in dataclasses.fields(config) if f.name in names]):
-            command = click.option(*_names(field), **_settings(config, field, kinds))(command)
-        return command
-
-    return decorate
-
-
 def _names(field: Any) -> tuple[str, ...]:
     """The argument of the command and its flags."""
     flag = f"--{field.name.replace('_', '-')}"
@@ -41,7 +22,7 @@ def _names(field: Any) -> tuple[str, ...]:
     return field.name, flag
 
 
-def _settings(config: type, field: Any, kinds: dict[str, click.ParamType]) -> dict[str, Any]:
+def _settings(config: type, field: Any) -> dict[str, Any]:
     """Type, default and help of an option."""
     given, hint = field.metadata, typing.get_type_hints(config)[field.name]
     kind: Any = click.Choice(given["choices"]) if "choices" in given else None
@@ -49,7 +30,7 @@ def _settings(config: type, field: Any, kinds: dict[str, click.ParamType]) -> di
         kind = typing.get_args(hint)[0]
     return {
         "default": field.default,
-        "type": kinds.get(field.name, kind),
+        "type": kind,
         "multiple": isinstance(field.default, tuple),
         "show_default": True,
         "help": given["help"],
@@ -60,7 +41,7 @@ def options_of(kind: type, names: Sequence[str]) -> list[click.Option]:
     """Options of the command line for fields of a dataclass."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     found = [fields[name] for name in names if name in fields]
-    return [click.Option(_names(field), **_settings(kind, field, {})) for field in found]
+    return [click.Option(_names(field), **_settings(kind, field)) for field in found]
 
 
 def _foreign(known: Sequence[str]) -> list[click.Option]:
@@ -80,6 +61,13 @@ def is_chosen(name: str) -> bool:
     """Whether the user gave this option."""
     source = click.get_current_context().get_parameter_source(name)
     return source not in (None, ParameterSource.DEFAULT)
+
+
+def chosen_options(method: str) -> dict[str, Any]:
+    """The options of a method, or of any method for the automatic choice, that the user gave."""
+    context = click.get_current_context()
+    names = {*COMMON, *kind_of(method).own_options(), *OF_METHODS}
+    return {name: context.params[name] for name in sorted(names) if is_chosen(name)}
 
 
 class MethodCommand(click.Command):

@@ -9,28 +9,20 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import click
-
-from gpflow_sparse.tables.cli import workers
 
 # New objects between two searches for garbage; Python's default is 700.
 _GARBAGE_THRESHOLD = 50_000
 
 
 @contextlib.contextmanager
-def session(
-    float32: bool, device: str | None, jitter: float = 0.0, devices: str | None = None
-) -> Iterator[Any]:
+def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[None]:
     """
     TensorFlow, imported without its messages, in the given precision and on the given device.
 
-    The value is the strategy by which batches are divided: among the workers of ``TF_CONFIG``,
-    or among ``devices``; None for one device.
-
     :param jitter: lower limit of GPflow's default jitter.
-    :param devices: names with commas between them; of the CPU as many as are named.
     :raises ValueError: for a device that the machine does not have.
     """
     with _quiet_import():
@@ -41,7 +33,6 @@ def session(
         import gpflow
         import numpy as np
         import tensorflow as tf
-    strategy = strategy_of(devices)  # before anything that starts TensorFlow's devices
     precision = gpflow.config.Config(
         float=np.float32 if float32 else np.float64,
         jitter=max(jitter, gpflow.config.default_jitter()),
@@ -51,7 +42,17 @@ def session(
         tf.config.experimental.enable_tensor_float_32_execution(False)
     placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
     with gpflow.config.as_context(precision), placement, _ctrl_c_acknowledged():
-        yield strategy
+        yield
+
+
+@contextlib.contextmanager
+def model_session(path: Path, device: str | None) -> Iterator[None]:
+    """A session with the precision and the jitter of a saved model, or of the model of a run."""
+    from gpflow_sparse.persistence import read_header
+
+    header = read_header(path / "model.safetensors" if path.is_dir() else path)
+    with session(header["float"] == "float32", device, header["jitter"]):
+        yield
 
 
 @contextlib.contextmanager
@@ -88,27 +89,6 @@ def _acknowledge(receiver: socket.socket) -> None:
                 "Ctrl-C: the present computation ends first, then what can be kept is kept",
                 err=True,
             )
-
-
-def strategy_of(devices: str | None) -> Any:
-    """
-    The strategy of a worker that ``TF_CONFIG`` names, or of these devices; None for neither.
-
-    To be called before TensorFlow's devices are started. For ``devices`` see :func:`session`.
-    """
-    import tensorflow as tf
-
-    if workers.is_worker():
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    if devices is None:
-        return None
-    names = [name.strip().upper().lstrip("/") for name in devices.split(",")]
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    if names == [f"CPU:{place}" for place in range(len(names))]:
-        logical = [tf.config.LogicalDeviceConfiguration() for _ in names]
-        tf.config.set_logical_device_configuration(cpu, logical)
-        return tf.distribute.MirroredStrategy(names)
-    return tf.distribute.MirroredStrategy([_known_device(name) for name in names])
 
 
 def _known_device(device: str) -> str:

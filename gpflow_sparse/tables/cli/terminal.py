@@ -13,9 +13,7 @@ import click
 
 from gpflow_sparse.persistence import files
 
-# Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
-FEW_ROWS = 30
-_PROGRAM = ("gpflow-sparse",)
+_STOPPED = 130  # exit status after Ctrl-C
 # First characters of formulas in spreadsheets, and texts that are numbers all the same.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -48,37 +46,6 @@ class HomeText(HomePath):
 def phase(what: str) -> None:
     """Say on standard error what a command begins to do."""
     click.echo(f"{what} ...", err=True)
-
-
-def print_results(results: list[dict[str, Any]], num_rows: int) -> None:
-    """
-    Print a table of models and their metrics; a failed baseline has no metrics.
-
-    :param num_rows: number of rows that were scored; few are pointed out on standard error.
-    """
-    names = {
-        "rmse": "RMSE",
-        "error_rate": "error rate",
-        "nlpd": "NLPD",
-        "crps": "CRPS",
-        "coverage": "95 % coverage",
-        "brier": "Brier",
-        "ece": "ECE",
-        "elbo": "ELBO",
-        "seconds": "seconds",
-    }
-    shown = [name for name in names if name in results[0]]
-    rows = [
-        (r["title"], *(f"{r[name]:.4g}" if name in r else "failed" for name in shown))
-        for r in results
-    ]
-    print_table(("model", *(names[name] for name in shown)), rows)
-    if num_rows < FEW_ROWS:
-        click.echo(
-            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: scores of other rows "
-            "may differ much. Score more rows, or repeat with other values of --split.",
-            err=True,
-        )
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -194,7 +161,7 @@ def _is_ours() -> bool:
 
 
 @contextlib.contextmanager
-def clear_errors(program: Sequence[str] = _PROGRAM) -> Iterator[None]:
+def clear_errors(program: Sequence[str] = ("gpflow-sparse",)) -> Iterator[None]:
     """
     Print expected errors in one line and exit with status 1; others keep their traceback. Warnings
     are printed by :func:`plain_warnings`.
@@ -210,19 +177,19 @@ def clear_errors(program: Sequence[str] = _PROGRAM) -> Iterator[None]:
         if type(error).__name__ != "TrainingError":
             raise
         raise click.ClickException(printable(str(error))) from error
-    except KeyboardInterrupt as error:
-        if type(error).__name__ != "TrainingInterrupted":
-            stopped("stopped, and nothing was written", [*program, *sys.argv[1:]])
-        resumed(str(error).split(";")[0])
+    except KeyboardInterrupt:
+        command = shlex.join([*program, *sys.argv[1:]])
+        click.echo(
+            f"stopped, and nothing was written; begin again with\n\n    {command}\n", err=True
+        )
+        sys.exit(_STOPPED)
 
 
-def resumed(what: str) -> NoReturn:
-    """:func:`stopped` with the command of this process and ``--resume``."""
-    arguments = (a for a in sys.argv[1:] if a != "--resume")
-    stopped(what, [*_PROGRAM, *arguments, "--resume"])
-
-
-def stopped(what: str, command: Sequence[str]) -> NoReturn:
-    """Print the state after Ctrl-C and the command that resumes the run; exit with status 130."""
-    click.echo(f"{what}; continue with\n\n    {shlex.join(command)}\n", err=True)
-    sys.exit(130)
+def stopped_training(*, can_resume: bool) -> NoReturn:
+    """Say that Ctrl-C has ended the training, and how to go on; exit with status 130."""
+    words = "stopped: the model is kept as it was"
+    if can_resume:
+        arguments = [a for a in sys.argv[1:] if a != "--resume"]
+        words += f"; continue with\n\n    {shlex.join(['gpflow-sparse', *arguments, '--resume'])}\n"
+    click.echo(words, err=True)
+    sys.exit(_STOPPED)

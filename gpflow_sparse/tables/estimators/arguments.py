@@ -54,8 +54,6 @@ def require_parameters(estimator: Any) -> None:
     ):
         if not sound:
             raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
-    if "minutes" in (options or ()):
-        raise ValueError("method_options must not hold minutes: give time_budget, in seconds.")
     known = {*COMMON, *OF_METHODS, "transform", "trees"}
     if unknown := sorted(set(options or ()) - known):
         raise ValueError(

@@ -17,7 +17,6 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.inference.sinh_arcsinh import from_normal
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.numerics.tracing import frees_graphs
@@ -29,28 +28,23 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_target,
 )
 from gpflow_sparse.tables.estimators.weights import row_weights
-from gpflow_sparse.tables.fitting.choice import fit_task
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
+from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
 from gpflow_sparse.tables.fitting.evaluation import (
     central_interval,
     class_probabilities,
     in_original_units,
     moments_in_chunks,
 )
-from gpflow_sparse.tables.fitting.observations import (
-    has_heavy_tails,
-    is_standardized,
-    joint_samples,
-    sample_outputs,
-)
+from gpflow_sparse.tables.fitting.observations import joint_samples, sample_outputs
+from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.task import Task
-from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder, as_frame
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.reading.targets import require_groups, require_one_type, warn_of_outliers
+from gpflow_sparse.tables.reading.columns import as_frame
+from gpflow_sparse.tables.reading.targets import require_groups, require_one_type
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count
 
@@ -70,6 +64,7 @@ class SparseGPEstimator(BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        checkpoint_dir: Any = None,
     ) -> None:
         self.method = method
         self.kernel = kernel
@@ -79,6 +74,7 @@ class SparseGPEstimator(BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint_dir = checkpoint_dir
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -98,58 +94,42 @@ class SparseGPEstimator(BaseEstimator):
         """
         begin = time.perf_counter()
         require_parameters(self)
-        num_classes = len(labels) or None
-        if num_classes is None:
+        if not labels:
             X, Y, weights = self._without_copies(X, Y, weights)
-        target = Column("y", "category" if labels else "number", levels=tuple(labels))
-        self.encoder_ = TableEncoder()
-        inputs = self.encoder_.fit_transform(X, Y if Y.shape[1] == 1 else None, num_classes)
         options = dict(self.method_options or {})
         transform = options.pop("transform", AUTO_TRANSFORM)
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
-        outputs = Y if num_classes is None and is_standardized(likelihood) else None
-        transform = self._transform(transform, likelihood, inputs, outputs, options["seed"])
-        units: dict[str, Any] = {"transform": transform, "robust": has_heavy_tails(likelihood)}
-        standardizer = Standardizer.fit(inputs, outputs, row_weights=weights, **units)
-        rows = standardizer.transform(inputs, Y)
-        dataset = Dataset(
-            name="the data",
-            train=rows,
-            test=(rows[0][:0], rows[1][:0]),
-            feature_names=tuple(self.encoder_.get_feature_names_out()),
-            target_name="y",
-            num_classes=num_classes,
-            standardizer=standardizer,
-            table=TableFormat(self.encoder_.columns_, target),
-            weights=weights,
+        units = Units(
+            self.method,
+            likelihood,
+            transform,
+            tries_transforms=self.method == AUTO and self.kernel is None,
+            image_shape=options.get("image_shape"),
+            seed=options["seed"],
         )
-        task = Task(dataset, self.kernel, likelihood, options)
-        report = print if self.verbose else lambda line: None
+        self.encoder_, dataset = encoded_rows(X, Y, units, weights=weights, labels=labels)
         passed = time.perf_counter() - begin
-        seconds = None if self.time_budget is None else max(0.0, self.time_budget - passed)
-        start = getattr(self, "model_", None) if self.warm_start else None
-        choice, self.model_ = fit_task(task, self.method, seconds, report, start)
-        self.recipe_, self.method_ = choice.recipe, choice.recipe.name
-        self.attempts_, self.reason_ = choice.attempts, choice.reason
-        self._posterior = self.recipe_.predictor(self.model_)
+        choice, model = fit_task(
+            Task(dataset, self.kernel, likelihood, options),
+            self.method,
+            None if self.time_budget is None else max(0.0, self.time_budget - passed),
+            print if self.verbose else lambda line: None,
+            start=getattr(self, "model_", None) if self.warm_start else None,
+            checkpoint_dir=self.checkpoint_dir,
+        )
+        self.recipe_, self.method_, self.attempts_ = (
+            choice.recipe,
+            choice.recipe.name,
+            choice.attempts,
+        )
+        self.reason_, self.interrupted_ = choice.reason, choice.interrupted
+        self._use_model(model)
         return self
 
-    def _transform(
-        self, transform: str, likelihood: Any, X: np.ndarray, Y: np.ndarray | None, seed: int
-    ) -> str:
-        """
-        The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers
-        that the likelihood does not expect.
-        """
-        is_tried = self.method == AUTO and self.kernel is None
-        if Y is None or has_heavy_tails(likelihood):
-            is_tried = False
-        else:
-            warn_of_outliers(Y)
-        if transform == AUTO_TRANSFORM and not is_tried:
-            return "none"
-        return transform if Y is None else resolve(transform, X, Y, seed)
+    def _use_model(self, model: gpflow.models.GPModel) -> None:
+        """Predict with a trained model of the standardized rows."""
+        self.model_, self._posterior = model, self.recipe_.predictor(model)
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
@@ -255,10 +235,14 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param random_state: an integer makes ``fit`` reproducible.
     :param warm_start: start from the hyperparameters of the last fit.
     :param verbose: print what is tried.
+    :param checkpoint_dir: folder in which the training steps of a method are kept, if it is given
+        by name and without ``time_budget``; the next ``fit`` of the same rows goes on from there.
 
     After ``fit``: ``model_`` is the GPflow model of the standardized rows, ``method_`` its method,
-    ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice, and
-    ``encoder_.notes_`` what was done with the columns.
+    ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice,
+    ``encoder_.notes_`` what was done with the columns, and ``interrupted_`` whether Ctrl-C ended
+    the training, after which the model is the best so far. :func:`gpflow_sparse.save` keeps all of
+    this in a file.
     """
 
     def __sklearn_tags__(self) -> Any:

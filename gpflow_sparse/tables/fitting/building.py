@@ -21,6 +21,10 @@ from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.rows import random_rows
 from gpflow_sparse.validation import checks
 
+MIN_NOISE = 0.01
+"""Least starting value of the noise variance, as a fraction of the variance of the outputs: an
+exact GP may fit a few rows almost without noise, with which a sparse model starts at an objective
+of minus billions."""
 # Rows, and most inducing points, by which the start of the noise variance is judged.
 _ROWS, _MAX_POINTS = 1000, 2048
 
@@ -72,7 +76,7 @@ def build_model(
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = starts.find(recipe)[:2]
         # in double precision the optimum of exact GPs is not only a start
-        least = Recipe.min_noise if single else recipe.min_noise
+        least = MIN_NOISE if single or recipe.is_trained else 0.0
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
     recipe = _with_bound(recipe, dataset, made)
@@ -80,9 +84,9 @@ def build_model(
     rows = dataset.train
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
-    if dataset.weights is not None and not recipe.by_minibatches:
+    if dataset.weights is not None and recipe.holds_data:
         given["row_weights"] = dataset.weights
-    model = recipe.for_images(dataset.image_shape).build(rows, kernel, made, **given)
+    model = recipe.build(rows, kernel, made, **given)
     _complete_mean(model, dataset, mean)
     if start is not None:
         _copy_parameters(start, model)
@@ -155,7 +159,7 @@ def _tree_mean(
     :raises ValueError: for regression in minibatches, whose rows are not the residuals of trees
         that were fitted to other rows.
     """
-    if dataset.num_classes is None and recipe.by_minibatches:
+    if dataset.num_classes is None and not recipe.holds_data:
         raise ValueError(f"mean must be zero for regression with {recipe.name}; take gpnn.")
     if start is None or dataset.num_classes is not None:
         return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)

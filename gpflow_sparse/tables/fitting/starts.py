@@ -158,19 +158,6 @@ class InitialHyperparameters:
             data, self._likelihood, self._given, until=until, variance=mean.start_variance
         )
 
-    def first(self, recipe: Any) -> Hyperparameters | None:
-        """
-        The first fit of the comparison of kernels, for an early result; None where it fails, or
-        kernels are not compared.
-        """
-        names = self._names(recipe) if self._is_fitted and recipe.num_subset else []
-        if len(names) < 2:
-            return None
-        try:
-            return self._fit(_Trial(names[0], recipe.ard, recipe.on_grid, recipe.seed))
-        except ValueError:
-            return None
-
     def improve(self, recipe: Any, until: float) -> Hyperparameters:
         """
         The best of the start of a method and of fits of its kernel to other local subsets.
@@ -202,8 +189,10 @@ class InitialHyperparameters:
             trials = self._ranked([_Trial(name, *key) for name in names], self._kernels_until)
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
         trials = [_Trial(names[0], *key, subset) for subset in subsets]
-        if repeated or (recipe.compares_ard and num_rows <= EXACT_SUBSET):
-            with_one = {False} if recipe.compares_ard and names[0] is not None else set()
+        # of the models whose start is the end, the one that predicts from all rows
+        is_exact = not (recipe.is_trained or hasattr(recipe, "num_neighbors"))
+        if repeated or (is_exact and num_rows <= EXACT_SUBSET):
+            with_one = {False} if is_exact and names[0] is not None else set()
             kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]
             trials = [trials[0]._replace(kernel=n, ard=a, all_rows=True) for n, a in kinds]
         trials = self._ranked(trials)
@@ -365,8 +354,8 @@ def resolved(recipe: Any, kernel: gpflow.kernels.Kernel) -> Any:
 
 def _subsets(recipe: Any, num_rows: int) -> list[int | None]:
     """Sizes of the subsets: a random subset, and for a long table local subsets, as None."""
-    subset = min(max(recipe.num_subset, recipe.least_subset), num_rows)
-    local = recipe.starts_locally
+    subset = min(recipe.num_subset, num_rows)
+    local = not hasattr(recipe, "num_basis")  # few functions are smooth
     return [subset, *([None] if local and num_rows >= _MIN_FOR_LOCAL * subset else [])]
 
 

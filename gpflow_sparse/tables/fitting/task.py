@@ -102,16 +102,14 @@ def method_of(name: str) -> str:
 
 
 def candidates(task: Task) -> list[str]:
-    """The methods that the automatic choice tries for a table, with their variants."""
+    """The methods that the automatic choice tries for a kind of table, with their variants."""
     suited = [
         kind
         for kind in RECIPES.values()
         if (task.is_gaussian or not kind.for_classes)
         and (task.dataset.weights is None or kind.takes_weights)
-        and not kind.suits(task)
+        and not kind.reason_against(task)
     ]
-    if not task.is_long and any(kind.is_best_on_few_rows for kind in suited):
-        suited = [kind for kind in suited if kind.is_best_on_few_rows]
     return [
         f"{kind.name}{_WITH}{variant}" if variant else kind.name
         for kind in suited

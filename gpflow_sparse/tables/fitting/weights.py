@@ -87,7 +87,7 @@ def weights_of_copies(
 
 def weights_of_batches(recipe: Recipe, dataset: Dataset) -> np.ndarray | None:
     """The weights of rows that come in batches; None for models that hold rows and weights."""
-    return dataset.weights if recipe.by_minibatches else None
+    return None if recipe.holds_data else dataset.weights
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ import math
 import numbers
 import types
 import typing
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -92,47 +91,20 @@ class Recipe:
     """The method in half a sentence."""
     for_classes: ClassVar[str] = ""
     """The method to use for classes, if this one is for regression with Gaussian noise only."""
-    baseline_name: ClassVar[str] = "svgp"
-    """The method that is trained beside this one for comparison; empty for none."""
     takes_images: ClassVar[bool] = False
     """Whether a row is an image, and the kernel one of patches."""
-    is_choice: ClassVar[bool] = False
-    """Whether the method is yet to be chosen."""
     is_trained: ClassVar[bool] = True
     """False if the starting hyperparameters are the final ones."""
-    is_best_on_few_rows: ClassVar[bool] = False
-    """Whether the automatic choice tries no other method on at most 1,000 rows that it suits."""
     makes_kernel: ClassVar[bool] = False
     """Whether the model makes its own kernel, with priors, unless one is given."""
-    by_minibatches: ClassVar[bool] = True
-    """Whether the model is trained by steps that workers or devices can share."""
+    holds_data: ClassVar[bool] = False
+    """Whether the model holds its rows, and their weights."""
     streams: ClassVar[bool] = False
     """Whether the model is trained on rows in files, but for a sample from which it starts."""
-    iterations: ClassVar[int] = 1
-    """Training steps of an entry of the history."""
     takes_weights: ClassVar[bool] = False
     """Whether training rows may have weights."""
-    holds_out: ClassVar[bool] = False
-    """
-    Whether training holds out rows itself: a model is then not trained further on other rows, or
-    rows that it has memorized would look best.
-    """
     takes_conformal: ClassVar[bool] = True
     """Whether intervals may be those of held-out residuals."""
-    improves_start: ClassVar[bool] = False
-    """Whether more fits of the starting hyperparameters are all that makes the model better."""
-    starts_locally: ClassVar[bool] = True
-    """Whether hyperparameters of long tables are also fitted to local subsets of the rows."""
-    least_subset: ClassVar[int] = 0
-    """Least number of rows of the exact GP that gives starting hyperparameters."""
-    compares_ard: ClassVar[bool] = False
-    """Whether a common lengthscale is compared with one for each column where all rows are used."""
-    min_noise: ClassVar[float] = 0.01
-    """
-    Least starting value of the noise variance, as a fraction of the variance of the outputs: an
-    exact GP may fit a few rows almost without noise, with which a sparse model starts at an
-    objective of minus billions.
-    """
 
     likelihood: str | None = option(
         None,
@@ -157,12 +129,6 @@ class Recipe:
         "they say; below 8,000 rows 100 are held out for them, or a twentieth if that is more.",
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
-    minutes: float | None = option(
-        None,
-        "Time for the training in place of a number of steps, which follows from the time of a "
-        "few steps.",
-        positive=True,
-    )
 
     def __post_init__(self) -> None:
         require_valid(self)
@@ -175,10 +141,6 @@ class Recipe:
         :raises ValueError: for an option out of its limits, or options that exclude each other.
         """
         made = cls(**chosen)
-        if made.minutes is not None and not made.num_iterations:
-            raise ValueError(f"minutes is for methods trained by steps, which {cls.name} is not.")
-        if made.minutes is not None and "num_steps" in chosen:
-            raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
         for name, reason in made.unread().items():
             if name in chosen:
                 raise ValueError(f"{name} is for {cls.name} {reason}; leave it out.")
@@ -225,18 +187,15 @@ class Recipe:
         """Method, sizes and layers: "SOLVE-GP(256+256)"."""
         layers = getattr(self, "num_layers", 1)
         sizes = f"({'+'.join(map(str, self.sizes))})" if self.sizes else ""
-        return f"{self.title}{sizes}{f', {layers} layers' if layers > 1 else ''}"
-
-    caveat: ClassVar[str] = ""
-    """What predictions lack, in a sentence that is said where the automatic choice takes it."""
+        trees = " about trees" if self.has_tree_mean else ""
+        return f"{self.title}{sizes}{f', {layers} layers' if layers > 1 else ''}{trees}"
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         """
-        Whether the automatic choice tries the method on a table.
+        Why the automatic choice does not try the method on a table; empty if it does.
 
         :param task: a :class:`~gpflow_sparse.tables.fitting.task.Task`.
-        :return: empty if it does; else the reason in words.
         """
         return "it is trained only where it is asked for"
 
@@ -276,14 +235,6 @@ class Recipe:
         if learning_rate is not None and hasattr(self, "learning_rate"):
             changed["learning_rate"] = learning_rate
         return dataclasses.replace(self, **changed)
-
-    def baseline_options(self) -> dict[str, Any]:
-        """Options that the baseline beside a run shares, as far as it has them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    def for_images(self: Self, shape: "tuple[int, int, int] | None") -> Self:
-        """The recipe for images of a shape that is known from the data set."""
-        return self
 
     def build(
         self,
@@ -325,32 +276,6 @@ class Recipe:
 
         return fit_steps(self, model, rows, until, options)
 
-    def optimizer(self) -> Any:
-        """The optimizer of the steps."""
-        from gpflow_sparse.tables.methods.steps import adam
-
-        return adam(self)
-
-    def closed_forms(
-        self, model: "gpflow.models.GPModel", rows: "Pair"
-    ) -> AbstractContextManager[list[Any]]:
-        """
-        A context around the steps: closed forms before and after them, also after Ctrl-C. It gives
-        callbacks of the steps.
-        """
-        return nullcontext([])
-
-    def after_files(self, model: "gpflow.models.GPModel", rows: "Shards") -> None:
-        """Compute what needs all rows in files after the steps, also after Ctrl-C."""
-
-    def num_left_out(self, num_rows: int) -> int:
-        """
-        Training rows that :meth:`finish` predicts.
-
-        :param num_rows: all training rows.
-        """
-        return 0
-
     def finish(
         self, model: "gpflow.models.GPModel", seconds: float = math.inf
     ) -> "gpflow.models.GPModel":
@@ -361,37 +286,8 @@ class Recipe:
         """
         return model
 
-    def settled(self: Self, model: "gpflow.models.GPModel") -> Self:
-        """The recipe with what :meth:`finish` chose for a model, not to be chosen again."""
-        return self
-
-    def require_model(self, model: "gpflow.models.GPModel") -> None:
-        """:raises ValueError: for a trained model that cannot be one of this recipe."""
-
     def predictor(self, model: "gpflow.models.GPModel") -> Any:
         """An object with the predictions of the trained model."""
         from gpflow_sparse.tables.methods.cached_model import CachedModel
 
         return CachedModel(model)
-
-    def more_rows(
-        self: Self, num_rows: int, seconds: float, start_seconds: float
-    ) -> tuple[Self, str]:
-        """
-        The recipe with which the winner of a choice is trained in the time that is left.
-
-        :param num_rows: all training rows.
-        :param seconds: time that is left.
-        :param start_seconds: time of the fit of starting hyperparameters.
-        :return: the recipe, and what was changed in a sentence, empty if nothing.
-        """
-        return self, ""
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """
-        Tensor elements in memory during training, to within a factor of two; by default for
-        inducing points that all rows share.
-        """
-        from gpflow_sparse.tables.methods.points import num_elements
-
-        return num_elements(self, num_rows, input_dim, num_latent_gps)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import finite_basis, options, points, rounds
+from gpflow_sparse.tables.methods import finite_basis, options, rounds
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,7 @@ class BasisGPR(finite_basis.BasisRecipe):
     title = "Basis regression"
     idea = "exact regression with a finite basis, streamed over rows"
     for_classes = "basis_svgp"
-    by_minibatches = False
-    iterations = rounds.ROUND
+    holds_data = True
 
     num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 
@@ -30,9 +29,3 @@ class BasisGPR(finite_basis.BasisRecipe):
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return rounds.fit_with_basis_refresh(self, model, options)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        (size,), shape = self.sizes, (num_rows, input_dim, num_latent_gps)
-        batch = min(points.BATCH, num_rows)
-        features = max(finite_basis.STREAMED, 4 * size * batch * num_latent_gps)
-        return finite_basis.num_elements(size, features, *shape)

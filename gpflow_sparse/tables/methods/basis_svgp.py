@@ -28,8 +28,3 @@ class BasisSVGP(finite_basis.BasisRecipe):
         basis = basis or finite_basis.make_basis(self, data[0], kernel)
         given = points.variational(likelihood, data, **given)
         return gs.models.BasisSVGP(basis, likelihood, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        (size,), batch = self.sizes, min(self.batch_size, num_rows)
-        shape = (num_rows, input_dim, num_latent_gps)
-        return finite_basis.num_elements(size, 4 * size * batch * num_latent_gps, *shape)

@@ -1,6 +1,5 @@
 """Convolutional GPs of images: SOLVE-GP, and its baseline with one set of patches."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,6 @@ class Convolutional(Recipe):
     """Options of both methods of images."""
 
     takes_images = True
-    baseline_name = "conv-svgp"
 
     image_shape: str | None = options.image_shape()
     patch_size: int | None = option(
@@ -59,11 +57,6 @@ class Convolutional(Recipe):
     def sizes(self) -> tuple[int, ...]:
         return (self.num_inducing, *([self.num_last] if self.num_last else []))
 
-    def for_images(self, shape: ImageShape | None) -> "Convolutional":
-        if shape is None or self.image_shape is not None:
-            return self
-        return dataclasses.replace(self, image_shape=",".join(map(str, shape)))
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         """The model; hidden layers have one set, since a second gains less there than it costs."""
         from gpflow_sparse.data.images import image_shape_of
@@ -95,16 +88,6 @@ class Convolutional(Recipe):
             specs.append(gs.models.ConvSpec(size, stride, _CHANNELS))
         return [*specs[:-1], specs[-1]._replace(num_outputs=None)]
 
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """
-        Tensor elements: in each layer about ten matrices M' x M', six for each set and output, and
-        eight of the covariances of a chunk of patches with all M'.
-        """
-        total, squares = sum(self.sizes), sum(m * m for m in self.sizes)
-        layer = 10 * total**2 + 6 * num_latent_gps * squares
-        table = min(_TABLE, min(self.batch_size, num_rows) * input_dim * total)
-        return num_rows * (input_dim + 1) + self.num_layers * (layer + 8 * table)
-
 
 @dataclass(frozen=True)
 class ConvolutionalSolveGP(Convolutional):
@@ -123,7 +106,7 @@ class ConvolutionalSolveGP(Convolutional):
         return self.num_orthogonal
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         return "" if task.has_images else "rows are no labeled images"
 
 
@@ -133,8 +116,7 @@ class ConvolutionalSVGP(Convolutional):
 
     name = "conv-svgp"
     title = "Convolutional SVGP"
-    idea = "the same with one set of M patches; its baseline"
-    baseline_name = ""
+    idea = "the same with one set of M patches"
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, points
+from gpflow_sparse.tables.methods import options
 from gpflow_sparse.tables.methods.base import Recipe, option
 
 # Largest number of points of each hidden layer, which has a q for each column: on validation rows
@@ -63,14 +63,3 @@ class Deep(Recipe):
             **given,
         }
         return gs.models.deep(data[0], likelihood, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Tensor elements; hidden layers have a function for each column."""
-        M, hidden, batch = (
-            *(self.num_hidden_inducing, self.num_layers - 1),
-            min(self.batch_size, num_rows),
-        )
-        parameters = hidden * input_dim * (M**2 / 2 + 2 * M)
-        step = hidden * (10 * M**2 + (8 + 2 * input_dim) * M * batch)
-        last = points.num_elements(self, num_rows, input_dim, num_latent_gps)
-        return int(last + 4 * parameters + step)

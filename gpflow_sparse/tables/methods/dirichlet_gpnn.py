@@ -29,7 +29,7 @@ class DirichletGPnn(Recipe):
     idea = "classes as regression of their log odds, predicted from the nearest training rows"
     takes_weights = True
     takes_conformal = False
-    by_minibatches = False
+    holds_data = True
     makes_kernel = True
 
     kernel: str = options.kernel("matern32", compared=False)
@@ -37,7 +37,7 @@ class DirichletGPnn(Recipe):
     num_neighbors: int = option(64, "Nearest training rows from which a row is predicted.", least=1)
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         if not task.has_labels:
             return "it is for classes"
         if task.has_images and task.has_many_classes:
@@ -73,7 +73,3 @@ class DirichletGPnn(Recipe):
         objective = model.fit_hyperparameters(seconds=seconds)
         passed = time.perf_counter() - begin
         return gs.training.History(np.array([objective]), np.array([passed]), False)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Data and sites, and eight times the covariances of the rows of the objective."""
-        return num_rows * (input_dim + 2 * num_latent_gps) + 8 * _ENTRIES

@@ -1,6 +1,5 @@
 """GPflow's exact regression on tables."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +7,12 @@ from typing import Any
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
 from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.mixture import Mixture
 from gpflow_sparse.tables.methods.rows import EXACT_SUBSET
 from gpflow_sparse.tables.methods.untrained import evaluate_once
 
 MAX_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
-# Fraction of the time left in which hyperparameters are fitted to more rows.
-_FRACTION = 0.6
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,7 @@ class Exact(Recipe):
     takes_weights = True
     for_classes = "solvegp"
     is_trained = False
-    by_minibatches = False
-    least_subset = EXACT_SUBSET
-    compares_ard = True
-    min_noise = 0.0
+    holds_data = True
 
     kernel: str = options.kernel("auto")
     ard: bool = option(
@@ -39,13 +34,13 @@ class Exact(Recipe):
         "probable of the two, or one for all.",
     )
     metric: str = options.metric()
-    num_subset: int = options.num_subset()
+    num_subset: int = options.num_subset(EXACT_SUBSET)
 
     @classmethod
-    def suits(cls, task: Any) -> str:
-        if task.num_rows > MAX_ROWS:
-            return f"it takes at most {MAX_ROWS} rows"
-        return ""
+    def reason_against(cls, task: Any) -> str:
+        if task.is_long or not task.is_gaussian:
+            return f"it is tried on at most {task.few_rows} rows with Gaussian noise"
+        return "" if Mixture.reason_against(task) else "a mixture of exact GPs is"
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow
@@ -64,18 +59,3 @@ class Exact(Recipe):
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return evaluate_once(model)
-
-    def more_rows(self, num_rows: int, seconds: float, start_seconds: float) -> tuple["Exact", str]:
-        if not start_seconds:  # no hyperparameters were fitted
-            return self, ""
-        # the time grows as the cube of the rows; the factors of all rows and the scores need some
-        growth = (_FRACTION * max(0.0, seconds) / start_seconds) ** (1 / 3)
-        subset = min(int(EXACT_SUBSET * growth), num_rows)
-        if subset <= EXACT_SUBSET:
-            return self, ""
-        found = dataclasses.replace(self, num_subset=subset)
-        return found, f" Its hyperparameters are fitted to {subset} rows."
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Three matrices N x N; seven for rows with weights, which are a mixture of one kernel."""
-        return 5 * num_rows**2

@@ -19,8 +19,6 @@ _BASIS_OF = {"temperature": "soft", "points_per_dimension": "grid"}
 class BasisRecipe(Recipe):
     """Options of methods whose option ``basis`` names one of several bases."""
 
-    starts_locally = False
-
     kernel: str = options.kernel()
     ard: bool = options.ard()
     num_subset: int = options.num_subset()
@@ -84,16 +82,3 @@ def make_basis(recipe: Any, X: Any, kernel: Any) -> Any:
     if recipe.basis == "soft":
         return gs.bases.SoftInterpolation(kernel, Z, temperature=recipe.temperature, tied=True)
     return gs.bases.Hybrid(kernel, Z, (size - len(Z)) // 2 * 2, seed=recipe.seed)
-
-
-def num_elements(m: int, features: int, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-    """
-    Tensor elements of m functions: data, about twelve matrices m x m, and a block of features.
-
-    :param features: elements of the features of a block of rows.
-    """
-    return int(num_rows * (input_dim + 1) + 12 * m**2 * num_latent_gps + features)
-
-
-STREAMED = 4 * 2**23
-"""Elements of the features of a block of rows, where all rows are streamed."""

@@ -1,6 +1,5 @@
 """Nearest-neighbor GPs on tables."""
 
-import dataclasses
 import math
 import time
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from gpflow_sparse.tables.methods import options
 from gpflow_sparse.tables.methods.base import TREES, ZERO, Recipe, option
 from gpflow_sparse.tables.methods.untrained import evaluate_once
 
-# Entries of the covariances of a block of rows with their neighbors.
-_BLOCK = 2**22
 # Neighbors; twice as many where these gain so many nats of a left-out row, of at most so many, as
 # predictions then take four times as long; not for long tables, whose predictions take longest.
 _FEW, _MIN_GAIN, _COMPARED, _MAX_ROWS = 128, 0.01, 4000, 50_000
@@ -36,9 +33,7 @@ class GPnn(Recipe):
     takes_weights = True
     for_classes = "dirichlet_gpnn"
     is_trained = False
-    by_minibatches = False
-    improves_start = True
-    min_noise = 0.0
+    holds_data = True
 
     kernel: str = options.kernel("auto")
     ard: bool = options.ard()
@@ -58,7 +53,7 @@ class GPnn(Recipe):
     )
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP of all rows"
         return ""
@@ -68,10 +63,6 @@ class GPnn(Recipe):
         has_trees = "mean" not in task.options and task.num_outputs == 1
         return {"": {}, **({TREES: {"mean": TREES}} if has_trees else {})}
 
-    @property
-    def full_title(self) -> str:
-        return f"{super().full_title}{' about trees' if self.mean == TREES else ''}"
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         noise_variance = likelihood.variance.numpy()
         count = self.num_neighbors or _FEW
@@ -80,9 +71,6 @@ class GPnn(Recipe):
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         return evaluate_once(model)
-
-    def num_left_out(self, num_rows: int) -> int:
-        return min(num_rows, _LEFT_OUT) if self.can_calibrate else 0
 
     def finish(self, model: Any, seconds: float = math.inf) -> Any:
         """
@@ -97,9 +85,6 @@ class GPnn(Recipe):
             if affordable * share**2 >= min(most, _LEAST_ROWS):
                 model.fit_local_variance(num_rows=int(min(most, affordable * share**2)))
         return model
-
-    def settled(self, model: Any) -> "GPnn":
-        return dataclasses.replace(self, num_neighbors=int(model.neighbors.num_neighbors))
 
     def _add_neighbors(self, model: Any, affordable: float) -> None:
         """
@@ -122,10 +107,6 @@ class GPnn(Recipe):
         model.num_objective_rows = before
         if not gain >= _MIN_GAIN:  # also where it is NaN
             neighbors.num_neighbors = few
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Data, and eight times the covariances of a block of rows."""
-        return num_rows * (input_dim + 1) + 8 * _BLOCK
 
 
 def _row_seconds(model: Any) -> float:

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import finite_basis, options, points, rounds
+from gpflow_sparse.tables.methods import options, rounds
 from gpflow_sparse.tables.methods.base import Recipe, option
-
-# Columns and rows up to which the automatic choice tries it: an iteration takes N m^2 operations.
-_MAX_COLUMNS, _MAX_ROWS = 5, 20_000
 
 
 @dataclass(frozen=True)
@@ -20,9 +17,7 @@ class GRIEF(Recipe):
     title = "GP-GRIEF"
     idea = "regression with the leading eigenfunctions of a product kernel on a grid of any size"
     for_classes = "basis_svgp"
-    by_minibatches = False
-    iterations = rounds.ROUND
-    starts_locally = False
+    holds_data = True
 
     kernel: str = options.kernel("squared_exponential")
     ard: bool = options.ard()
@@ -48,14 +43,6 @@ class GRIEF(Recipe):
     def can_calibrate(self) -> bool:
         return super().can_calibrate and self.weights == "optimize"
 
-    @classmethod
-    def suits(cls, task: Any) -> str:
-        if not task.is_long:
-            return f"a table of at most {task.few_rows} rows has an exact GP"
-        if task.num_columns > _MAX_COLUMNS or task.num_rows > _MAX_ROWS:
-            return f"it is tried on at most {_MAX_COLUMNS} columns and {_MAX_ROWS} rows"
-        return ""
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         given = {
             "num_eigenfunctions": self.num_basis,
@@ -76,20 +63,8 @@ class GRIEF(Recipe):
         given = {"reweighted": "rotated", "grid": model.basis.grid}
         return self.build(*parts, **given)
 
-    def require_model(self, model: Any) -> None:
-        if self.weights == "integrate" and not isinstance(model, gs.models.GRIEF):
-            raise ValueError(
-                f"weights must be optimize for a {type(model).__name__}; only GRIEF integrates."
-            )
-
     def predictor(self, model: Any) -> Any:
         """An object that integrates over weights and noise by quadrature."""
         if self.weights == "optimize":
             return super().predictor(model)
         return model.sample_posterior(method="quadrature")
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        size, shape = self.num_basis, (num_rows, input_dim, num_latent_gps)
-        batch = min(points.BATCH, num_rows)
-        features = max(finite_basis.STREAMED, 4 * size * batch * num_latent_gps)
-        return finite_basis.num_elements(size, features, *shape)

@@ -37,9 +37,8 @@ class Mixture(Recipe):
     idea = "exact GPs of nine kernels, integrated over their hyperparameters; at most 5,000 rows"
     takes_weights = True
     for_classes = "site_vgp"
-    by_minibatches = False
+    holds_data = True
     takes_conformal = False
-    is_best_on_few_rows = True
     makes_kernel = True
 
     num_components: int = option(
@@ -51,7 +50,7 @@ class Mixture(Recipe):
     num_draws: int = option(32, "Draws of the hyperparameters of each kernel.", least=1)
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         if task.is_long:
             return f"it is tried on at most {task.few_rows} rows"
         if task.has_labels:
@@ -85,8 +84,3 @@ class Mixture(Recipe):
         model.integrate(seconds=None if until == math.inf else until - start)
         seconds = np.array([time.perf_counter() - start])
         return gs.training.History(np.array([-model.log_evidence]), seconds, False)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Twice the factors of all draws, at most 2^26 and one of each component; ten matrices."""
-        one_each = self.num_components * num_rows**2
-        return 2 * max(one_each, min(self.num_draws * one_each, 2**26)) + 10 * num_rows**2

@@ -62,14 +62,3 @@ class ODVGP(Recipe):
         }
         given = points.variational(likelihood, data, **given)
         return gs.models.ODVGP(kernel, likelihood, variables, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """
-        Tensor elements: Kuu alone is factored and multiplied, and a few tensors have the size
-        M2 x (M + n + s), where s is the number of columns.
-        """
-        M, M2, batch = self.num_inducing, self.num_orthogonal, min(self.batch_size, num_rows)
-        parameters = (M + M2) * input_dim + num_latent_gps * (M * M / 2 + M + M2)
-        step = 10 * M**2 + (8 + 2 * num_latent_gps) * M * batch
-        step += 4 * M2 * (M + batch + (self.num_penalty_samples or M2))
-        return int(num_rows * (input_dim + 1) + 4 * parameters + step)

@@ -39,10 +39,10 @@ def metric() -> Any:
     )
 
 
-def num_subset() -> Any:
+def num_subset(default: int = 500) -> Any:
     """Rows to which starting hyperparameters are fitted."""
     return option(
-        500,
+        default,
         "Rows of the exact GP that gives starting hyperparameters, beside one of local subsets in "
         "long tables; 0 for none.",
         least=0,

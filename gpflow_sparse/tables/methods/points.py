@@ -1,10 +1,8 @@
-"""Shared code of methods with inducing points: arguments of their models, sizes and memory."""
+"""Shared code of methods with inducing points: arguments of their models, and sizes."""
 
 import dataclasses
 from typing import Any, TypeVar
 
-BATCH = 1024
-"""Rows of a block where all rows are read in each step."""
 R = TypeVar("R")
 
 
@@ -51,17 +49,3 @@ def shrunk(recipe: R, num_distinct: int, num_rows: int | None, num_least: int = 
     sizes: dict[str, Any] = shrunk_sizes(recipe, num_distinct, num_rows, num_least)
     found: R = dataclasses.replace(recipe, **sizes)  # type: ignore[type-var]
     return found
-
-
-def num_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-    """
-    Tensor elements while minibatches are trained with inducing points that all rows use.
-
-    Data, Adam's three copies and the gradient of all parameters, and the live tensors of a step:
-    about ten of size M' x M' for the factor and its gradient, and for the batch about ten of size
-    M' x n, two of them per output, where M' is the number of all points.
-    """
-    total, batch = sum(recipe.sizes), min(getattr(recipe, "batch_size", BATCH), num_rows)
-    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in recipe.sizes)
-    step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
-    return int(num_rows * (input_dim + 1) + 4 * parameters + step)

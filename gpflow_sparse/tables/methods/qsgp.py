@@ -1,5 +1,6 @@
 """QSGP on tables: steps on some rows and some basis functions."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,6 @@ class QSGP(finite_basis.BasisRecipe):
     learning_rate: float = options.learning_rate(0.1, "Peak rate of Adagrad.")
     schedule: str = options.schedule()
 
-    def baseline_options(self) -> dict[str, Any]:
-        return without_rate(super().baseline_options())
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
     ) -> Any:
@@ -50,12 +48,9 @@ class QSGP(finite_basis.BasisRecipe):
         size = max(1, min(self.basis_batch_size, basis.num_basis - dense))
         return gs.models.QSGP(basis, likelihood, basis_batch_size=size, **given)
 
-    def optimizer(self) -> Any:
-        return adagrad(self)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        head = self.num_inducing if self.basis == "hybrid" else self.num_dense_columns or 0
-        return sampled_elements(self, head, num_rows, input_dim, num_latent_gps)
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        """Adagrad on weights, and Adam on hyperparameters."""
+        return steps.fit_steps(self, model, rows, until, options, adagrad(self))
 
 
 def sampled(recipe: Any) -> dict[str, Any]:
@@ -63,30 +58,8 @@ def sampled(recipe: Any) -> dict[str, Any]:
     return {name: getattr(recipe, name) for name in SAMPLED}
 
 
-def without_rate(shared: dict[str, Any]) -> dict[str, Any]:
-    """Options for a baseline, which needs a rate of Adam."""
-    return {name: value for name, value in shared.items() if name != "learning_rate"}
-
-
 def adagrad(recipe: Any) -> Any:
     """Adagrad on the weights that a step draws, and Adam on hyperparameters."""
     constant = recipe.schedule == "constant"
     dense = None if constant else gs.training.adam(_DENSE_RATE, decay_steps=recipe.num_steps)
     return gs.training.SparseAdagrad(steps.rate(recipe), dense=dense)
-
-
-def sampled_elements(
-    recipe: Any, head: int, num_rows: int, input_dim: int, num_latent_gps: int
-) -> int:
-    """
-    Tensor elements: data, two values and their optimizer slots for each function, more with dense
-    columns, and about eight tensors of the size of a step's functions at its rows.
-
-    :param head: functions of dense columns.
-    """
-    (total,), batch = recipe.sizes, min(recipe.batch_size, num_rows)
-    columns = 2 + (head if recipe.covariance == "chevron" else 0)
-    held = 2 * columns * total * num_latent_gps + 4 * head**2
-    drawn = head + 2 * min(recipe.basis_batch_size, total)
-    rows = batch + recipe.num_control_rows
-    return num_rows * (input_dim + 1) + held + 8 * rows * drawn

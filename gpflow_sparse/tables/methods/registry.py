@@ -141,11 +141,3 @@ def require_options(method: str, options: Mapping[str, Any]) -> None:
         who: list[str] = others if len(others) < 4 else [*others[:3], "others"]
         known = " and ".join([", ".join(who[:-1]), who[-1]] if len(who) > 1 else who)
         raise ValueError(f"{name} is not for {method}, but for {known}{hint}. {help}")
-
-
-def baseline_of(recipe: Recipe) -> Recipe:
-    """The baseline of a method, which has the options of the same name."""
-    kind = RECIPES[recipe.baseline_name]
-    names = (*COMMON, *kind.own_options())
-    shared = recipe.baseline_options()
-    return kind(**{name: value for name, value in shared.items() if name in names})

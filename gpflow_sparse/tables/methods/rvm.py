@@ -1,14 +1,13 @@
 """The relevance vector machine on tables."""
 
-import contextlib
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, points, qsgp
+from gpflow_sparse.tables.methods import options, points, qsgp, steps
 from gpflow_sparse.tables.methods.base import Recipe
-from gpflow_sparse.tables.methods.rows import Pair, random_rows
+from gpflow_sparse.tables.methods.rows import random_rows
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class RVM(Recipe):
     idea = (
         "sub-sampled relevance vector machine: kernel functions around training rows, most unused"
     )
-    starts_locally = False
 
     kernel: str = options.kernel()
     ard: bool = options.ard()
@@ -41,9 +39,6 @@ class RVM(Recipe):
     def sizes(self) -> tuple[int, ...]:
         return (self.num_basis,)
 
-    def baseline_options(self) -> dict[str, Any]:
-        return qsgp.without_rate(super().baseline_options())
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow
 
@@ -55,26 +50,17 @@ class RVM(Recipe):
         given = points.variational(likelihood, data, **{**qsgp.sampled(self), **given})
         return gs.models.RVM(centers, kernel, likelihood, basis_batch_size=size, **given)
 
-    def optimizer(self) -> Any:
-        return qsgp.adagrad(self)
-
-    @contextlib.contextmanager
-    def closed_forms(self, model: Any, rows: Pair) -> Iterator[list[Any]]:
-        """The mean in closed form before the steps, and a refinement of it after them."""
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        """Steps between the mean in closed form and, after them, a refinement of it."""
         from gpflow.likelihoods import Gaussian
 
         from gpflow_sparse.inference.chevron import MAX_DENSE
 
-        few = model.basis.num_basis <= MAX_DENSE
-        if not few or not isinstance(model.likelihood, Gaussian):
-            yield []
-            return
-        model.update_mean(rows)
-        try:  # steps alone take thousands to the weights of overlapping functions
-            yield []
+        few = model.basis.num_basis <= MAX_DENSE and isinstance(model.likelihood, Gaussian)
+        if few:
+            model.update_mean(rows)
+        try:
+            return steps.fit_steps(self, model, rows, until, options, qsgp.adagrad(self))
         finally:
-            model.refine(rows)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        head = self.num_dense_columns or 0
-        return qsgp.sampled_elements(self, head, num_rows, input_dim, num_latent_gps)
+            if few:  # steps alone take thousands to the weights of overlapping functions
+                model.refine(rows)

@@ -28,15 +28,14 @@ class SiteVGP(Recipe):
     title = "Site VGP"
     idea = "classes on at most 2,000 rows: a Gaussian q at all rows in closed form, no steps"
     takes_weights = True
-    by_minibatches = False
-    is_best_on_few_rows = True
+    holds_data = True
     makes_kernel = True
 
     kernel: str = options.kernel("matern32", compared=False)
     ard: bool = options.ard()
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         if not task.has_labels or task.has_images:
             return "it is tried for classes"
         if task.num_rows > MAX_ROWS:
@@ -87,7 +86,3 @@ class SiteVGP(Recipe):
             model.fit_temperature()
         passed = time.perf_counter() - begin
         return gs.training.History(np.array([bound]), np.array([passed]), False)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Some six matrices N x N for each latent function, and derivatives by each column."""
-        return (6 * num_latent_gps + 4 * input_dim) * num_rows**2

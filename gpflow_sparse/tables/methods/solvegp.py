@@ -7,6 +7,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options, points
 from gpflow_sparse.tables.methods.base import TREES, ZERO, Recipe, option
 from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods.site_vgp import SiteVGP
 
 
 @dataclass(frozen=True)
@@ -49,34 +50,28 @@ class SolveGP(Recipe):
     )
 
     @classmethod
-    def suits(cls, task: Any) -> str:
+    def reason_against(cls, task: Any) -> str:
         if task.has_images:
             return "rows are images"
-        if task.is_gaussian and not task.is_long:
-            return f"a table of at most {task.few_rows} rows with Gaussian noise has an exact GP"
+        if task.is_gaussian:
+            return "nearest neighbors and exact GPs are for Gaussian noise"
+        if not (task.is_long or SiteVGP.reason_against(task)):
+            return f"a table of at most {task.few_rows} rows has q at all rows"
         return ""
 
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
-        # Robust-max trains faster; softmax has probabilities that are calibrated where classes
-        # overlap or few steps were made, and is the first where there is no time for both.
         from gpflow_sparse.tables.fitting.tree_mean import has_rare_classes
 
-        tried: dict[str, dict[str, Any]] = {}
         is_open = task.likelihood is None and not {"likelihood", "mean"} & set(task.options)
         labels, count = task.dataset.train[1], task.dataset.num_classes
         if task.has_labels and is_open and not has_rare_classes(labels, count):
-            tried[TREES] = {"mean": TREES}
-        robust = {"robust-max": {"likelihood": "multiclass"}} if task.has_many_classes else {}
-        return {**tried, "": {}, **robust}
+            return {TREES: {"mean": TREES}}
+        return {"": {}}
 
     def usual_likelihood(self, num_classes: int | None) -> str | None:
         # the mean of trees is one of log odds
         return "bernoulli_logit" if self.has_tree_mean and num_classes == 2 else None
-
-    @property
-    def full_title(self) -> str:
-        return f"{super().full_title}{' about trees' if self.mean == TREES else ''}"
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any

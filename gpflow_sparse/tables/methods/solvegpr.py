@@ -17,6 +17,7 @@ class SolveGPR(Recipe):
     title = "SOLVE-GP regression"
     idea = "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise"
     for_classes = "solvegp"
+    holds_data = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

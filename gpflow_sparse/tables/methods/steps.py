@@ -1,4 +1,4 @@
-"""Training by minibatch steps, with the closed forms of a method before and after them."""
+"""Training by steps."""
 
 import time
 from typing import Any
@@ -10,45 +10,37 @@ _MIN_BETWEEN, _NUM_EVALUATIONS = 20, 10
 _WARMUP = 20
 
 
-def fit_steps(recipe: Any, model: Any, rows: Any, until: float, options: dict[str, Any]) -> Any:
+def fit_steps(
+    recipe: Any, model: Any, rows: Any, until: float, options: dict[str, Any], optimizer: Any = None
+) -> Any:
     """
-    Train by the steps of a recipe, with its closed forms before and after them.
+    Train by the steps of a recipe.
 
     :param rows: a pair of arrays, or rows in files.
     :param until: value of ``time.perf_counter`` after which no step begins.
     :param options: further arguments of :func:`gpflow_sparse.training.fit`.
+    :param optimizer: None for Adam.
     """
-    if hasattr(rows, "batches"):
-        model.num_data = rows.num_rows  # it was built from a sample
-        try:
-            arguments = _arguments(recipe, model, rows, rows.num_rows)
-            return gs.training.fit(model, **arguments, **options)
-        finally:
-            recipe.after_files(model, rows)
-    with recipe.closed_forms(model, rows) as callbacks:
-        given: list[Any] = [*options.get("callbacks", ()), *callbacks]
-        options["callbacks"] = [*given, lambda state: time.perf_counter() > until]
-        arguments = _arguments(recipe, model, rows, len(rows[0]))
-        return gs.training.fit(model, **arguments, **options)
-
-
-def _arguments(recipe: Any, model: Any, rows: Any, num_rows: int) -> dict[str, Any]:
-    """Arguments of ``training.fit``; models that hold their data take all of it in each step."""
     from gpflow.models import InternalDataTrainingLossMixin
 
-    given = {
-        "optimizer": recipe.optimizer(),
+    in_files = hasattr(rows, "batches")
+    if in_files:
+        model.num_data = rows.num_rows  # it was built from a sample
+    given: dict[str, Any] = {
+        "optimizer": adam(recipe) if optimizer is None else optimizer,
         "num_steps": recipe.num_steps,
         "precision": getattr(recipe, "precision", "full"),
         "seed": recipe.seed,
     }
-    if isinstance(model, InternalDataTrainingLossMixin):
-        return given
-    return given | {
-        "data": rows,
-        "batch_size": min(recipe.batch_size, num_rows),
-        "natural_gradients": getattr(recipe, "natural_gradients", False),
-    }
+    if not isinstance(model, InternalDataTrainingLossMixin):  # others take all rows in each step
+        num_rows = rows.num_rows if in_files else len(rows[0])
+        given |= {
+            "data": rows,
+            "batch_size": min(recipe.batch_size, num_rows),
+            "natural_gradients": getattr(recipe, "natural_gradients", False),
+        }
+    callbacks = [*options.get("callbacks", ()), lambda state: time.perf_counter() > until]
+    return gs.training.fit(model, **given, **{**options, "callbacks": callbacks})
 
 
 def evaluation_interval(num_steps: int) -> int:

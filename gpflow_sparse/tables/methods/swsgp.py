@@ -1,5 +1,6 @@
 """SWSGP on tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,12 +8,6 @@ import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options, points, steps
 from gpflow_sparse.tables.methods.base import Recipe, option
 from gpflow_sparse.tables.methods.rows import choose_points
-
-# Largest number of points of the SVGP that is the baseline: its steps take all of them.
-_MAX_BASELINE = 512
-# Columns up to which the automatic choice tries neighbors among inducing points: of 60,000 images
-# of 784 pixels the search before the first step took 50 s on a core.
-_MAX_COLUMNS = 100
 
 
 @dataclass(frozen=True)
@@ -38,20 +33,6 @@ class SWSGP(Recipe):
     learning_rate: float = options.learning_rate()
     schedule: str = options.schedule()
 
-    @classmethod
-    def suits(cls, task: Any) -> str:
-        if task.has_images:
-            return "rows are images"
-        if not task.is_long:
-            return f"a table of at most {task.few_rows} rows has room for all rows as points"
-        if task.num_columns > _MAX_COLUMNS:
-            return f"nearest points are slow to find in more than {_MAX_COLUMNS} columns"
-        return ""
-
-    def baseline_options(self) -> dict[str, Any]:
-        few = min(self.num_inducing, _MAX_BASELINE)
-        return super().baseline_options() | {"num_inducing": few, "initialization": "kmeans"}
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
     ) -> Any:
@@ -62,15 +43,7 @@ class SWSGP(Recipe):
         given = points.variational(likelihood, data, **given)
         return gs.models.SWSGP(kernel, likelihood, variables, **given)
 
-    def optimizer(self) -> Any:
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         """Adam on the rows of q that a batch uses, and on hyperparameters."""
-        return gs.training.SparseAdam(steps.rate(self), dense=steps.adam(self))
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """
-        Tensor elements: data, two values and their slots for each point, and about fifteen tensors
-        H x H for each row of a batch.
-        """
-        M, H = self.num_inducing, min(self.num_neighbors, self.num_inducing)
-        held = M * (input_dim + 8 * num_latent_gps)
-        return num_rows * (input_dim + 1) + held + min(self.batch_size, num_rows) * 15 * H**2
+        optimizer = gs.training.SparseAdam(steps.rate(self), dense=steps.adam(self))
+        return steps.fit_steps(self, model, rows, until, options, optimizer)

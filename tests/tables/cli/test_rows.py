@@ -1,15 +1,10 @@
-"""Rows of files for runs: what was inferred is said, and tables of too few rows are refused."""
+"""Rows of runs: how they are split, what was inferred, and what is refused."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
 
-from gpflow_sparse.tables.cli.config import RunConfig
-from gpflow_sparse.tables.cli.rows import load_data
-from gpflow_sparse.tables.cli.terminal import print_results
-
-INDEX = "the first column has no name: it is taken as a saved row index and not used."
+from gpflow_sparse.tables.cli.rows import Source, read_pairs, split_rows
 
 
 @pytest.fixture
@@ -18,53 +13,53 @@ def frame():
     return pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "y"])
 
 
-def test_notes_of_the_file_and_of_the_table_are_both_kept(frame, tmp_path):
-    frame.assign(c="x").to_csv(tmp_path / "a.csv")
-    dataset = load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.csv"), target="y"))
-    assert dataset.feature_names == ("a", "b")
-    assert dataset.notes == (INDEX,)
-    assert dataset.table.notes == ("'c' is constant and not used.",)
+def test_a_tenth_of_the_rows_is_for_testing_and_all_are_in_one_part(frame, tmp_path):
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    source = Source(str(tmp_path / "a.csv"), "y", split=3)
+    found = split_rows(source)
+    assert found.kind == f"random rows of {tmp_path / 'a.csv'}, a tenth of it"
+    assert (len(found.train.y), len(found.test.y)) == (36, 4)
+    order = np.random.default_rng(3).permutation(40)
+    np.testing.assert_allclose(found.test.y, frame["y"][np.sort(order[-4:])])
+    np.testing.assert_allclose(
+        np.sort(np.r_[found.train.y, found.test.y]), np.sort(frame["y"]), rtol=1e-12
+    )
+    assert split_rows(source).checksum == found.checksum
+    assert split_rows(Source(source.data, "y")).checksum != found.checksum
 
 
-def test_images_with_a_saved_index_are_read(frame, tmp_path):
-    frame.assign(y=np.arange(40) % 2).to_csv(tmp_path / "a.csv")
-    options = {"data": str(tmp_path / "a.csv"), "target": "y", "task": "classification"}
-    dataset = load_data(RunConfig.of_method("conv-svgp", image_shape="1,2", **options))
-    assert dataset.feature_names == ("a", "b")
-    assert dataset.notes == (INDEX,)
+def test_copies_of_rows_are_left_out_before_the_split_and_counted(frame, tmp_path):
+    doubled = pd.concat([frame, frame.iloc[:20]])
+    doubled.to_csv(tmp_path / "a.csv", index=False)
+    found = split_rows(Source(str(tmp_path / "a.csv"), "y"))
+    assert len(found.train.y) + len(found.test.y) == 40
+    assert "20 rows left out: copies of other rows" in found.notes[-1]
+    weights = np.sort(np.r_[found.train.weights, found.test.weights])
+    np.testing.assert_allclose(weights / weights[0], [1.0] * 20 + [2.0] * 20)
 
 
-def test_notes_of_a_folder_are_kept(frame, tmp_path):
-    for i in range(2):
-        frame[20 * i : 20 * i + 20].to_csv(tmp_path / f"{i}.csv")
-    dataset = load_data(RunConfig.of_method("svgp", data=str(tmp_path), target="y"))
-    assert dataset.feature_names == ("a", "b")
-    assert dataset.notes == (INDEX,)
-    scaler = dataset.standardizer
-    rows = dataset.test[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
-    assert_allclose(min(abs(frame[["a", "b"]].to_numpy() - rows[0]).sum(axis=1)), 0, atol=1e-12)
+def test_rows_of_another_table_are_read_as_in_training(tmp_path):
+    cells = ["1,234", "987", "2,500", "450,5"] * 5
+    table = pd.DataFrame({"a": np.arange(20) % 7, "y": cells})
+    table.to_csv(tmp_path / "a.csv", index=False, sep=";")
+    found = split_rows(Source(str(tmp_path / "a.csv"), "y"))
+    assert set(found.train.y) | set(found.test.y) == {1.234, 987.0, 2.5, 450.5}
+    pd.DataFrame({"a": [1, 2], "y": ["1,234", "2,500"]}).to_csv(tmp_path / "b.csv", index=False)
+    again = read_pairs(str(tmp_path / "b.csv"), Source(""), found.target)
+    np.testing.assert_allclose(again.y, [1.234, 2.5])
 
 
 @pytest.mark.parametrize("rows", ["1,2\n", "1,2\n3,4\n", "1,2\n3,4\n5,\n6,\n"])
 def test_a_table_of_too_few_rows_is_refused_as_such(tmp_path, rows):
     (tmp_path / "a.csv").write_text(f"a,y\n{rows}")
     with pytest.raises(ValueError, match=r"a\.csv has too few rows: . with .* at least 3"):
-        load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.csv"), target="y"))
+        split_rows(Source(str(tmp_path / "a.csv"), "y"))
 
 
-def test_an_archive_of_too_few_rows_is_refused_as_such(tmp_path):
-    np.savez(tmp_path / "a.npz", x=[[1.0], [2.0]], y=[1.0, 2.0])
-    for method in ("auto", "conv-svgp"):
-        with pytest.raises(ValueError, match=r"a\.npz has too few rows: 2 with a target"):
-            load_data(RunConfig.of_method(method, data=str(tmp_path / "a.npz")))
-
-
-@pytest.mark.parametrize(
-    ("num_rows", "words"), [(1, "1 row mean little"), (29, "29 rows mean little"), (30, "")]
-)
-def test_scores_of_few_rows_are_said_to_mean_little(capsys, num_rows, words):
-    print_results([{"title": "SVGP", "rmse": 1.0}], num_rows)
-    out, err = capsys.readouterr()
-    assert "RMSE" in out
-    assert words in err
-    assert bool(err) == bool(words)
+def test_a_named_set_has_its_own_parts():
+    found = split_rows(Source("digits"))
+    assert found.image_shape == (8, 8, 1)
+    assert found.kind == "the test part of digits"
+    assert set(found.test.y) == set("0123456789")
+    with pytest.raises(ValueError, match="row_weights must be a column of a file"):
+        split_rows(Source("digits", row_weights="w"))

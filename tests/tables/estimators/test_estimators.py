@@ -25,6 +25,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.tables.estimators import estimators
 from gpflow_sparse.tables.fitting import calibration, choice, starts
+from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.reading.targets import split_target
 from tests.tables.reading import messy
 
@@ -166,7 +167,7 @@ def test_intervals_and_samples_agree_with_the_moments(exact):
 
 def test_outliers_are_named_before_training(monkeypatch):
     """Unless the noise has heavy tails, or a logarithm makes the outputs symmetric."""
-    monkeypatch.setattr(estimators, "fit_task", lambda *_: 1 / 0)
+    monkeypatch.setattr(estimators, "fit_task", lambda *_, **__: 1 / 0)
     X, y = smooth(150)
     skewed, y[17] = np.exp(3.0 * y), 1e6
     heavy = [{"likelihood": name} for name in ("student_t", gpflow.likelihoods.StudentT())]
@@ -478,14 +479,12 @@ def test_messy_tables(name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("budget", [None, 20.0])
-def test_the_best_candidate_on_held_out_rows_is_trained_on_all(monkeypatch, budget):
-    monkeypatch.setattr(choice, "_ROUNDS", ((5, 0.2), (10, 0.2)))
+def test_the_best_candidate_on_held_out_rows_is_trained_on_all(budget):
     X, y = smooth(1100)
-    options = {"num_inducing": 30, "num_orthogonal": 10, "num_basis": 50, "num_steps": 30}
-    model = SparseGPRegressor(method_options=options, time_budget=budget, random_state=0)
+    model = SparseGPRegressor(time_budget=budget, random_state=0)
     model.fit(X, y)
     scores = {attempt.method: attempt.nlpd for attempt in model.attempts_}
-    names = {"gpnn", "gpnn with trees", "softki", "solvegp", "swsgp", "exact", "grief"}
+    names = {"gpnn", "gpnn with trees"}
     assert {"constant", "linear", "gpnn"} <= scores.keys() <= {"constant", "linear", *names}
     assert budget or names <= scores.keys()
     assert model.method_ not in ("constant", "linear")
@@ -520,9 +519,8 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
     X, y = smooth(400)
     X, y = (X - X.mean(0)) / X.std(0), ((y - y.mean()) / y.std())[:, None]
     data = Dataset("table", (X, y), (X[:5], y[:5]), ("a", "b", "c"), "y", None)
-    task = choice.Task(data, options={"num_inducing": 2, "num_orthogonal": 0})
+    task = Task(data, options={"num_inducing": 2, "num_orthogonal": 0})
     first, other = start(3.0), start(tried)
-    monkeypatch.setattr(choice, "_ROUNDS", ((1, 0.1), (1, 0.1)))
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "solvegp"])
     monkeypatch.setattr(starts.InitialHyperparameters, "find", lambda *_: first)
     monkeypatch.setattr(starts.InitialHyperparameters, "improve", lambda *_: other)

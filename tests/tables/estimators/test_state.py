@@ -32,10 +32,10 @@ def of_a_and_b():
     return SparseGPClassifier("dirichlet_gpnn", random_state=0).fit(*table(["a", "b"]))
 
 
-def trained(*_):
+def trained(*_, **__):
     """A result of training with a method whose predictor cannot be made."""
     recipe = SimpleNamespace(name="solvegp", predictor=interrupt)
-    return SimpleNamespace(recipe=recipe, attempts=(), reason=""), None
+    return SimpleNamespace(recipe=recipe, attempts=(), reason="", interrupted=False), None
 
 
 FAULTS = {

@@ -1,6 +1,7 @@
-"""Baselines beside the candidates of a choice, and numbers of steps within a budget of time."""
+"""Candidates of a choice, baselines beside them, and numbers of steps within a time."""
 
 import dataclasses
+import time
 
 import gpflow
 import numpy as np
@@ -15,8 +16,8 @@ from gpflow_sparse.tables.fitting import choice
 from gpflow_sparse.tables.fitting.baselines import score_baseline
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
-from gpflow_sparse.tables.fitting.starts import Hyperparameters
 from gpflow_sparse.tables.fitting.task import Task, candidates
+from gpflow_sparse.tables.fitting.training import Candidate, train
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.exact import Exact
 from gpflow_sparse.tables.methods.gpnn import GPnn
@@ -75,54 +76,26 @@ def table_of(num_rows, num_columns, num_classes=None):
     return Dataset("table", (X, Y), (X[:5], Y[:5]), names, "y", num_classes)
 
 
-def test_neighbors_among_points_are_no_candidate_for_many_columns():
-    for num_classes in (None, 2, 3):
-        narrow, wide = (candidates(Task(table_of(1200, D, num_classes))) for D in (100, 101))
-        assert set(narrow) - set(wide) == {"swsgp"}
-    assert candidates(Task(table_of(1200, 2)))[0] == "gpnn"  # needs no steps
-
-
 def test_distinct_rows_are_counted_with_zeros_of_both_signs():
     X = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     assert num_distinct(X) == len(np.unique(X, axis=0)) == 3
 
 
-@pytest.mark.nightly
-def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
-    digits = gs.data.load("digits").standardized(per_channel=True)
-    names = candidates(Task(digits, options={"image_shape": "8,8"}))
-    assert names == ["conv-solvegp"]
-    X, Y = digits.train
-    two = dataclasses.replace(digits, train=(X, Y % 2), num_classes=2)
-    assert candidates(Task(two)) == ["dirichlet_gpnn", "conv-solvegp"]
-    few = dataclasses.replace(two, train=tuple(part[:60] for part in two.train))
-    options = {"num_inducing": 5, "num_orthogonal": 5}
-    found = choice.choose(Task(few, options=options))
-    assert (found.recipe.name, found.reason) == (
-        *("conv-solvegp", "conv-solvegp is the method for images."),
-    )
-    timed = [choice.choose(Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
-    assert all(np.isfinite(found.end) for found in timed)
-    assert [found.recipe.num_steps for found in timed] == [1, 1000]  # the least, the most
-    with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
-    names = candidates(with_kernel)
-    assert names == ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp", "site_vgp"]
-    assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
-
-
 def test_a_method_has_the_steps_of_its_time():
-    """At most 200 passes or its own steps; it goes on from those measured, or ends with these."""
+    """A few are measured; of the time that is left at most 200 passes are made."""
     task = Task(table_of(1500, 2), options={"num_inducing": 4, "num_subset": 60})
-    recipe = dataclasses.replace(task.recipe("svgp"), batch_size=100, calibrate=False)
-    least, most = (choice.within(task, recipe, seconds, "") for seconds in (0.0, 1e6))
-    assert (least.recipe.num_steps, most.recipe.num_steps) == (1, 200 * 1500 // 100)
-    assert (least.is_model, most.is_model) == (True, False)
-    assert least.reason == "No time is left after 1 step(s)."
-    for found in (least, most):
-        assert found.start.num_data == 1500
-        assert np.any(found.start.q_mu.numpy())  # trained
-    own = choice.within(task, recipe, None, "")
-    assert (own.recipe, own.start, own.end) == (recipe, None, np.inf)
+    recipe = dataclasses.replace(task.recipe("svgp"), batch_size=1000, calibrate=False)
+    counts = []
+    for seconds in (0.0, 1e6):
+        candidate = Candidate(task, recipe)
+
+        def few(count, until, steps=candidate.train):
+            counts.append(count)
+            steps(min(count, 20), until)
+
+        candidate.train = few
+        candidate.train_until(time.perf_counter() + seconds)
+    assert counts == [10, 10, recipe.num_steps]  # 300 steps are 200 passes, and it has 600
 
 
 @pytest.mark.nightly
@@ -133,65 +106,21 @@ def test_the_choice_for_images_is_trained():
     task = Task(few, options=options)
     found = choice.choose(task, seconds=None)
     assert found.recipe.name == "conv-solvegp"
-    model = choice.train(task, found)
+    _, model = train(task, found)
     assert type(model.likelihood) is gs.likelihoods.Softmax
-    scores = choice.held_out_scores(CachedModel(model), digits.test, 10)
+    scores = held_out_scores(CachedModel(model), digits.test, 10)
     assert scores[1] < 0.15  # 0.9 by chance
 
 
 def test_a_choice_without_time_ends_with_the_first_candidate():
-    options = {"num_inducing": 8, "num_orthogonal": 4}
-    task = Task(table_of(2100, 2, 3), options=options)
+    task = Task(table_of(2100, 2, 3))
     found = choice.choose(task, seconds=1e-3)
     assert [attempt.method for attempt in found.attempts] == [
         *("constant", "linear", "dirichlet_gpnn")
     ]
-    assert (found.interrupted, found.out_of_time) == (False, True)
+    assert (found.interrupted, found.is_model) == (False, True)
     assert found.reason.endswith("No time is left to train it on all rows.")
-    assert choice.train(task, found, seconds=0.0) is found.start
-
-
-@pytest.mark.nightly
-def test_a_first_score_is_kept_only_until_that_of_the_best_start(monkeypatch):
-    lines, scores = [], iter([(0.0, 0.5), (1.0, 0.6), *[(2.0, 0.7)] * 9])  # of GPnn, others
-    finished = []
-    monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
-    monkeypatch.setattr(choice, "will_calibrate", lambda *_: False)
-    monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "exact"])
-    monkeypatch.setattr(
-        GPnn, "finish", lambda self, model, seconds: finished.append(model) or model
-    )
-    data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
-    found = choice.choose(Task(data), seconds=5.0, report=lines.append)
-    first, final = [line for line in lines if line.startswith("gpnn")][:2]
-    assert first.startswith("gpnn from the first start: held-out NLPD 0.000")
-    assert final.startswith("gpnn: held-out NLPD 1.000")
-    (attempt,) = (a for a in found.attempts if a.method == "gpnn")
-    assert attempt.nlpd == 1.0
-    assert found.start in finished  # scored as it would be kept
-
-
-def test_the_reason_says_what_the_variances_of_softki_lack(monkeypatch):
-    scores = iter([(0.0, 0.5), (1.0, 0.6), (0.0, 0.5)])
-    monkeypatch.setattr(choice, "_ROUNDS", ((1, 0.2), (1, 0.2)))
-    monkeypatch.setattr(choice, "held_out_scores", lambda *_: next(scores))
-    monkeypatch.setattr(choice, "candidates", lambda task: ["softki", "svgp"])
-    options = {"num_inducing": 4, "num_subset": 60}
-    data = Dataset("made", rows(200), rows(5), ("a", "b"), "y", None)
-    found = choice.choose(Task(data, options=options))
-    assert found.recipe.name == "softki"
-    assert " Its standard deviations do not grow far from the training rows: " in found.reason
-
-
-def test_a_start_as_slow_as_all_the_time_left_is_not_made_again(monkeypatch):
-    """GPnn keeps its first start where that took more than half of the time."""
-    clock = iter(np.arange(0.0, 1e4, 2.0))  # every look at the clock takes two seconds
-    monkeypatch.setattr(choice.time, "perf_counter", lambda: next(clock))
-    data = Dataset("made", rows(1100), rows(5), ("a", "b"), "y", None)
-    lines = []
-    found = choice.choose(Task(data), seconds=60.0, report=lines.append)
-    assert [attempt.method for attempt in found.attempts] == ["constant", "linear", "gpnn"]
-    assert "gpnn from the first start" in lines[-1]
+    assert train(task, found, seconds=0.0)[1] is found.start
 
 
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
@@ -213,22 +142,51 @@ def test_a_likelihood_that_a_method_always_has_may_be_named():
         Task(table_of(1200, 2, 3), options={"likelihood": "multiclass"}).recipe("dirichlet_gpnn")
 
 
-def test_classes_on_few_rows_have_one_method():
-    names = [candidates(Task(table_of(rows, 2, 2))) for rows in (300, 1500, 2500)]
-    many = ["dirichlet_gpnn", "solvegp with trees", "solvegp", "swsgp"]
-    assert names == [["site_vgp"], [*many, "site_vgp"], many]
-    assert candidates(Task(table_of(300, 2, 3), likelihood="multiclass")) == ["solvegp"]
+@pytest.mark.parametrize(
+    ("given", "task", "expected"),
+    [
+        ((300, None), {}, ["mixture"]),
+        ((300, None), {"kernel": gpflow.kernels.Matern32()}, ["exact"]),
+        ((300, None), {"options": {"conformal": True}}, ["exact"]),
+        ((300, None), {"likelihood": "student_t"}, ["solvegp"]),
+        ((1100, None), {}, ["gpnn", "gpnn with trees"]),
+        ((1100, None), {"options": {"mean": "zero"}}, ["gpnn"]),
+        ((1100, None), {"likelihood": "student_t"}, ["solvegp"]),
+        ((300, 2), {}, ["site_vgp"]),
+        ((300, 3), {"likelihood": "multiclass"}, ["solvegp"]),
+        ((1500, 2), {}, ["dirichlet_gpnn", "solvegp with trees", "site_vgp"]),
+        ((2500, 3), {}, ["dirichlet_gpnn", "solvegp with trees"]),
+        ((2500, 3), {"likelihood": "multiclass"}, ["solvegp"]),
+    ],
+)
+def test_the_kind_of_table_leaves_at_most_three_candidates(given, task, expected):
+    num_rows, num_classes = given
+    assert candidates(Task(table_of(num_rows, 2, num_classes), **task)) == expected
+
+
+def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
+    digits = gs.data.load("digits").standardized(per_channel=True)
+    assert candidates(Task(digits, options={"image_shape": "8,8"})) == ["conv-solvegp"]
+    two = dataclasses.replace(digits, train=(digits.train[0], digits.train[1] % 2), num_classes=2)
+    assert candidates(Task(two)) == ["dirichlet_gpnn", "conv-solvegp"]
+    with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
+    names = candidates(with_kernel)
+    assert names == ["dirichlet_gpnn", "solvegp with trees", "site_vgp"]
+    assert not any(hasattr(with_kernel.recipe(name), "image_shape") for name in names)
+
+
+def test_a_few_rows_of_classes_are_trained_without_held_out_rows():
     task = Task(table_of(60, 2, 3))
     found = choice.choose(task, seconds=20.0)
-    assert (found.recipe.name, found.start) == ("site_vgp", None)
-    model = choice.train(task, found, seconds=20.0)
+    assert (found.recipe.name, found.start, found.attempts) == ("site_vgp", None, ())
+    _, model = train(task, found, seconds=20.0)
     assert type(model.likelihood) is gs.likelihoods.OneVersusRest
 
 
 FAILURES = {
     "build": (ValueError("no kernel fits."), "no kernel fits"),
-    "settled": (tf.errors.InternalError(None, None, "out of memory\nNode: x"), "out of memory"),
-    "finish": (ZeroDivisionError(), "ZeroDivisionError"),
+    "finish": (tf.errors.InternalError(None, None, "out of memory\nNode: x"), "out of memory"),
+    "usual_likelihood": (ZeroDivisionError(), "ZeroDivisionError"),
     "score": (None, "its NLPD on held-out rows is nan"),
 }
 
@@ -295,34 +253,3 @@ def test_ctrl_c_is_no_failure_of_a_candidate(monkeypatch):
     monkeypatch.setattr(Exact, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
         choice.choose(task)
-
-
-def test_a_candidate_that_fails_in_the_second_round_is_left_out(monkeypatch):
-    def train(candidate, num_steps):
-        if num_steps == 200:
-            raise ValueError(f"{candidate.name} diverges.")
-
-    task = two_methods(monkeypatch, "svgp", "solvegp")
-    monkeypatch.setattr(choice.Candidate, "train", train)
-    monkeypatch.setattr(choice, "held_out_scores", lambda model, *_: (0.0, 0.0))
-    found = choice.choose(task)
-    (failed,) = {"svgp", "solvegp"} - {found.recipe.name}
-    assert found.reason.endswith(f". {failed} was left out: {failed} diverges.")
-    assert failed not in [attempt.method for attempt in found.attempts]
-    assert (type(found.start) is gs.models.SOLVEGP) == (found.recipe.name == "solvegp")
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("no end.")])
-def test_a_first_score_remains_until_that_of_the_best_start(monkeypatch, error):
-    """After Ctrl-C in between it is the model; a method that fails at its end is left out."""
-
-    def stop(*_):
-        raise error
-
-    task = two_methods(monkeypatch, "gpnn", "exact")
-    start = Hyperparameters(gpflow.kernels.Matern52(), 0.1)
-    monkeypatch.setattr(choice.InitialHyperparameters, "first", lambda *_: start)
-    monkeypatch.setattr(GPnn, "finish", stop)
-    found = choice.choose(task)
-    expected = ("gpnn", True) if isinstance(error, KeyboardInterrupt) else ("exact", False)
-    assert (found.recipe.name, found.interrupted) == expected

@@ -5,8 +5,6 @@ import pandas as pd
 import pytest
 
 from gpflow_sparse.estimators import SparseGPRegressor
-from gpflow_sparse.tables.cli.config import RunConfig
-from gpflow_sparse.tables.cli.rows import load_data
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 
 
@@ -35,13 +33,6 @@ def test_a_row_with_another_output_is_no_copy(table):
     inputs, Y = table.drop(columns="y"), table[["y"]].to_numpy()
     kept, _, note = distinct_rows_of(pd.concat([inputs, inputs]), np.append(Y, Y + 0.1)[:, None])
     assert (len(kept), note) == (80, "")
-
-
-def test_copies_of_a_file_are_left_out_before_it_is_split(table, tmp_path):
-    pd.concat([table, table]).to_csv(tmp_path / "a.csv", index=False)
-    dataset = load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.csv"), target="y"))
-    assert len(dataset.train[0]) + len(dataset.test[0]) == 40
-    assert any("40 rows left out" in note for note in dataset.notes)
 
 
 @pytest.mark.parametrize("kind", ["weight 1.3", "twice"])

@@ -2,7 +2,6 @@
 
 import gpflow
 import numpy as np
-import pandas as pd
 import pytest
 import tensorflow as tf
 from scipy import stats
@@ -10,7 +9,6 @@ from scipy import stats
 import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.tables.cli import stored
 from gpflow_sparse.tables.fitting import evaluation, observations
 from gpflow_sparse.tables.fitting.evaluation import (
     central_interval,
@@ -154,8 +152,7 @@ def test_many_rows_are_predicted_in_parts_and_compiled_as_few_are(rng, noise, mo
         OrthogonalInducingVariables(X[:3], X[3:6]),
     )
     scaler = Standardizer.fit(X, X[:, :1])
-    for module in (observations, stored):
-        monkeypatch.setattr(module, "BLOCK", 4)
+    monkeypatch.setattr(observations, "BLOCK", 4)
     (mean, _, variance), (low, high) = predict_interval(
         CachedModel(model), scaler, X, chunk_size=31
     )
@@ -165,12 +162,11 @@ def test_many_rows_are_predicted_in_parts_and_compiled_as_few_are(rng, noise, mo
         np.testing.assert_array_equal(one, other)
     expected = np.hstack([mean, np.sqrt(variance), low, high])
     monkeypatch.setattr(evaluation, "_COMPILED", 1)
-    known = stored.StoredModel(model, "", scaler, None, None, None, None, None)
-    done: list[int] = []
-    parts = list(stored.predict_parts(known, X, 6, done.append))
-    assert [len(part) for part in parts] == [12, 12, 7]
-    assert done == [6, 6, 6, 6, 6, 1]
-    np.testing.assert_allclose(pd.concat(parts), expected, rtol=1e-10)
+    parts = []
+    for rows in (X[:12], X[12:24], X[24:]):
+        (mean, _, variance), ends = predict_interval(CachedModel(model), scaler, rows, chunk_size=6)
+        parts.append(np.hstack([mean, np.sqrt(variance), *ends]))
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-10)
 
 
 def test_methods_are_compiled_once_and_not_those_of_deep_models(rng):

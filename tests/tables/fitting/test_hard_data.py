@@ -6,7 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.initialization import median_lengthscales, subset_hyperparameters
-from gpflow_sparse.tables.fitting.arrays import train_arrays
+from gpflow_sparse.tables.fitting.path import train_arrays
 
 
 def standardized(X, f, noise, num_test, rng):

@@ -124,7 +124,7 @@ def fit_table(folder, X, Y, method, *options, **given):
     """
     write_table(folder / "table.csv", X, Y)
     arguments = ["fit", "--data", str(folder / "table.csv"), "--target", "y", "--method", method]
-    arguments += ["--no-baseline", "--no-plot", "--output", str(folder / "run")]
+    arguments += ["--no-plot", "--output", str(folder / "run")]
     for name, value in ({"num_steps": 5} | given).items():
         if name in RECIPES[method].own_options():
             arguments += [f"--{name.replace('_', '-')}", str(value)]

@@ -161,7 +161,7 @@ def test_the_choice_takes_trees_where_they_predict_held_out_rows_better():
     assert races[0].best.name == "gpnn with trees"
     assert attempts["gpnn with trees"].nlpd < attempts["gpnn"].nlpd - 0.3
     assert races[1].best.name == "gpnn"
-    assert races[0].best.build_seconds > races[0]._prepared(races[0].best.recipe)[1].seconds
+    assert races[0].best.build_seconds > races[0].best.mean.seconds
 
 
 def test_a_short_budget_has_no_time_for_trees(monkeypatch):
@@ -206,8 +206,8 @@ def test_a_run_about_trees_predicts_from_its_file(run, tmp_path):
         *ALONE,
     )
     assert code == 0, err
-    assert json.loads(out.splitlines()[-1])["results"][0]["title"] == "GPnn about trees"
-    model = gs.load(tmp_path / "run" / "model.safetensors")
+    assert json.loads(out.splitlines()[-1])["title"] == "GPnn about trees"
+    model = gs.load(tmp_path / "run" / "model.safetensors").model_
     assert isinstance(model.mean_function, gs.mean_functions.BoostedTrees)
     code, out, err = run("predict", "--model", "run", "--data", "my.csv")
     assert code == 0, err

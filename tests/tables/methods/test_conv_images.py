@@ -1,6 +1,4 @@
-"""Models of images for the command line, and the pictures of them."""
-
-import types
+"""Models of images for the command line."""
 
 import gpflow
 import numpy as np
@@ -11,10 +9,8 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
 from gpflow_sparse.tables.fitting.building import build_model
-from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.methods.cached_model import CachedModel
-from gpflow_sparse.tables.methods.registry import baseline_of, recipe_of
-from gpflow_sparse.tables.report import plots
+from gpflow_sparse.tables.methods.registry import recipe_of
 
 SIZES = {"num_inducing": 6, "num_orthogonal": 5}
 
@@ -81,7 +77,7 @@ def test_models_are_what_the_options_say():
     assert [layer.inducing_variable.sizes for layer in single.layers] == [(6,)] * 2
 
 
-def test_the_baseline_starts_as_ours_with_one_set_does():
+def test_svgp_of_images_starts_as_solve_gp_with_one_set_does():
     data = make_dataset()
     stock = build_model(recipe_of("conv-svgp", num_inducing=6), data)
     own = build_model(recipe_of("conv-solvegp", num_inducing=6, num_orthogonal=0), data)
@@ -127,68 +123,11 @@ def test_predictions_of_deep_models_average_densities_some_rows_at_a_time(monkey
     np.testing.assert_allclose(densities, log_density, rtol=1e-10)
 
 
-def run_of(model, data):
-    X, Y = (part.copy() for part in data.test)
-    X = X * data.standardizer.x_scale.numpy() + data.standardizer.x_mean.numpy()
-    scores, predictions = evaluate(model, data.standardizer, X, Y, data.num_classes)
-    run = types.SimpleNamespace(title="bars", model=model, metrics=scores, predictions=predictions)
-    return (X, Y), run
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_pictures_of_a_run(tmp_path, layers):
-    data = make_dataset((6, 6, 3))
-    model = build_model(recipe_of("conv-solvegp", num_layers=layers, **SIZES), data)
-    pair, run = run_of(model, data)
-    plots.plot_images(tmp_path, pair, run, (6, 6, 3))
-    names = {"patches.png", "confusion.png", "uncertain.png"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in names)
-    sets, shape = plots.inducing_patches(model)
-    assert shape == (3, 3, 3)
-    first, titles = (model.layers[0], ("Z",)) if layers == 2 else (model, ("Z", "O"))
-    for name, part in zip(titles, first.inducing_variable.sets, strict=True):
-        np.testing.assert_array_equal(sets[name], part.Z)
-
-
-def test_patches_of_a_single_set_and_of_many_channels_are_drawn(tmp_path, rng):
-    stock = build_model(recipe_of("conv-svgp", num_inducing=6), make_dataset())
-    sets, shape = plots.inducing_patches(stock)
-    assert list(sets) == ["Z"]
-    plots.plot_patches(tmp_path / "a.png", sets, shape)
-    many = {"Z": rng.normal(size=(130, 2 * 2 * 10))}
-    plots.plot_patches(tmp_path / "b.png", many, (2, 2, 10))
-    assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_tiles_stand_side_by_side():
-    pictures = np.arange(1.0, 4.0)[:, None, None, None] * np.ones((3, 2, 2, 1))
-    wall = plots.tiles(pictures, 2)
-    assert wall.shape == (5, 5, 3)
-    blue = plots._BACKGROUND
-    np.testing.assert_array_equal(wall[:2, :2], 1.0)
-    np.testing.assert_array_equal(wall[:2, 3:], 2.0)
-    np.testing.assert_array_equal(wall[3:, :2], 3.0)
-    for empty in (wall[2], wall[:, 2], wall[3, 3:]):
-        np.testing.assert_allclose(empty, np.tile(blue, (len(empty), 1)))
-
-
-def test_runs_on_images_have_a_baseline_of_images_and_keep_their_sizes():
+def test_recipes_of_images_keep_their_sizes():
     config = recipe_of("conv-solvegp", num_layers=2, image_shape="6, 6,3", **SIZES)
     assert config.image == (6, 6, 3)
     assert config.sizes == (6, 5)
     assert config.shrunk_to(4) == config
-    base = baseline_of(config)
-    assert (base.name, base.sizes, base.num_layers) == ("conv-svgp", (6,), 2)
-
-
-def test_the_memory_of_images_grows_with_patches_and_layers():
-    def need(**options):
-        config = recipe_of("conv-solvegp", **{**SIZES, "batch_size": 1000, **options})
-        return config.num_elements(1000, 784, 10)
-
-    assert need(num_inducing=600) > 2 * need(num_inducing=300) - need()
-    assert need(num_layers=3) > need(num_layers=2) > need()
 
 
 @pytest.mark.nightly

@@ -1,10 +1,8 @@
 """The options of a method on the command line: its help, and options that it does not read."""
 
-import numpy as np
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.fitting import arrays
 from gpflow_sparse.tables.methods.registry import RECIPES, recipe_of
 from tests.tables.cli.command_line import run as run
 
@@ -59,20 +57,3 @@ def test_help_on_a_method_for_classes_does_not_explain_intervals(run):
     for method, expected in (("dirichlet_gpnn", False), ("svgp", True)):
         assert ("--conformal" in run("fit", method, "--help")[1]) is expected
         assert (":param conformal:" in getattr(gs.recipes, method).__doc__) is expected
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "words"),
-    [
-        ("gpnn", {"minutes": 1.0}, "trained by steps, which gpnn is not"),
-        ("svgp", {"minutes": 1.0, "num_steps": 5}, "in place of num_steps"),
-        ("svgp", {"minutes": float("nan")}, "minutes must be positive, got nan"),
-        ("svgp", {"minutes": -1.0}, "minutes must be positive, got -1.0"),
-        ("auto", {"minutes": "1"}, "minutes must be of type float, got '1'"),
-        ("auto", {"minutes": None}, "minutes must be of type float, got None"),
-    ],
-)
-def test_a_time_that_a_method_cannot_keep_is_refused_in_python(method, options, words):
-    X = np.zeros((30, 1))
-    with pytest.raises(ValueError, match=words):
-        arrays.train_arrays(method, (X, X), **options)

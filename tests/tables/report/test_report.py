@@ -1,93 +1,101 @@
-"""The report: one page that opens anywhere, pictures of what they claim, nothing unescaped."""
+"""The report: scores as scikit-learn computes them, pictures that show them, nothing unescaped."""
 
 import base64
-import copy
+import functools
+import html
 import io
-import json
 import re
 import sys
+import types
 from html.parser import HTMLParser
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from scipy import stats
+from sklearn import dummy, metrics
+from sklearn.calibration import calibration_curve
+from sklearn.inspection import permutation_importance
 
 import gpflow_sparse as gs
-from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.tables.cli.stored import StoredModel, predict_table
-from gpflow_sparse.tables.fitting.evaluation import evaluate
-from gpflow_sparse.tables.reading.columns import Column
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.report import report, report_pictures
-from gpflow_sparse.tables.report.effects import Effect, Factor, partial_dependence, pit_of
-from gpflow_sparse.tables.report.report import Scored, write_report
+from gpflow_sparse.estimators import Column, SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.tables.estimators.scoring import score_rows
+from gpflow_sparse.tables.report import pictures, require_report, write_report
 
 HOSTILE = "<script>alert(\"x\")</script> & $\\frac{ 'q'"
 VOID = {"meta", "img", "br"}
-OUTLIERS = {17: 60.0, 123: -70.0}
+OUTLIERS = {"r7": 60.0, "r23": -70.0}
+FAST = {"num_steps": 3, "num_inducing": 9}
+COUNT = 80
 
 
-def stored(model, scaler, num_classes, table, **fields):
-    names = tuple(table.encoder.get_feature_names_out())
-    values = {
-        "title": "SVGP(9)",
-        "feature_names": names,
-        "target_name": table.target.name,
-        "config": None,
-        "record": None,
-    }
-    return StoredModel(
-        model=model, standardizer=scaler, num_classes=num_classes, table=table, **values | fields
+@functools.cache
+def fitted(kind):
+    """An estimator and rows that it was not trained on: a number with gaps, a level, a date."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=2 * COUNT)
+    level = rng.choice(["red", "green", "cost in $"], 2 * COUNT)
+    X = pd.DataFrame(
+        {
+            "a": a,
+            "level": level,
+            "day": pd.date_range("2020-01-01", periods=2 * COUNT).astype(str),
+            HOSTILE: rng.normal(size=2 * COUNT),
+        },
+        index=[f"r{i}" for i in range(-COUNT, COUNT)],
     )
+    f = 6.0 * np.sin(a) + 3.0 * (level == "red")
+    y = f + rng.normal(size=2 * COUNT)
+    X.loc[["r-9", "r3", "r4"], "a"] = np.nan
+    regressor = functools.partial(SparseGPRegressor, "svgp", random_state=0)
+    classifier = functools.partial(SparseGPClassifier, "svgp", random_state=0)
+    if kind == "regression":
+        estimator = regressor(method_options=FAST)
+        for row, value in OUTLIERS.items():
+            y[X.index.get_loc(row)] += value
+    elif kind == "counts":
+        estimator, y = (
+            regressor(likelihood="poisson", method_options=FAST),
+            rng.poisson(np.exp(f / 3)),
+        )
+    elif kind == "two outputs":
+        estimator, y = SparseGPRegressor("exact", random_state=0), np.stack([y, 10.0 - y], axis=1)
+    elif kind == "two classes":
+        estimator, y = classifier(method_options=FAST), np.where(y > 1.0, "x & large", "small")
+    else:
+        estimator, y = classifier(method_options=FAST), np.digitize(y, [-1.0, 3.0])
+    estimator.fit(X[:COUNT], y[:COUNT])
+    return estimator, X[COUNT:], y[COUNT:]
 
 
-def scored(known, X, Y):
-    found = evaluate(known.predictor, known.standardizer, X, Y, known.num_classes)
-    return Scored(X, Y, *found, data="folder/new.csv")
+KINDS = ["regression", "counts", "two outputs", "two classes", "three classes"]
 
 
-def regression(N=200):
-    """A model of 10 + 6 sin(a), in units of 5, and rows with two outliers."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, 2)) * [1.0, 30.0]
-    Y = 10.0 + 6.0 * np.sin(X[:, :1]) + 1.5 * rng.normal(size=(N, 1))
-    for row, value in OUTLIERS.items():
-        Y[row] += value
-    scaler = gs.Standardizer([0.0, 0.0], [1.0, 30.0], [10.0], [5.0])
-    Z, U = scaler.transform(X, Y)
-    kernel = gpflow.kernels.Matern52(lengthscales=[1.5, 60.0])
-    model = gs.models.SOLVEGPR(
-        (Z, np.clip(U, -2.0, 2.0)),
-        kernel,
-        gs.inducing_variables.OrthogonalInducingVariables(Z[:20], Z[20:30]),
-        noise_variance=0.1,
-    ).to_solvegp()
-    columns = (Column("a", "number"), Column("b", "number", note="'b' is read."))
-    known = stored(model, scaler, None, TableFormat(columns, Column("torque", "number")))
-    return known, scored(known, X, Y)
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of every kind, written once."""
+    record = {
+        "rows": "test rows, which were not trained on",
+        "seconds": 1.23456,
+        HOSTILE: [HOSTILE],
+    }
 
+    @functools.cache
+    def page_of(kind):
+        path = tmp_path_factory.mktemp("report") / "new" / "page.html"
+        assert write_report(path, *fitted(kind), title=HOSTILE, record=record) == path
+        return Page(path.read_text(encoding="utf-8"))
 
-def classification(N=120):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, 2))
-    Y = np.digitize(X[:, :1], [-0.5, 0.5]).astype(float)
-    likelihood = gpflow.likelihoods.MultiClass(3)
-    model = gpflow.models.SVGP(gpflow.kernels.Matern52(), likelihood, X[:9], num_latent_gps=3)
-    model.q_mu.assign(3.0 * (Y[:9] == [0.0, 1.0, 2.0]))
-    columns = (Column("a", "number"), Column("b", "number"))
-    target = Column("size", "category", levels=("small", "medium", "x & large"))
-    known = stored(model, gs.Standardizer.fit(X), 3, TableFormat(columns, target))
-    return known, scored(known, X, Y)
+    return page_of
 
 
 class Page(HTMLParser):
-    """Text, sources, cells and open tags of a page; fails on tags that do not match."""
+    """Text, sources and tags of a page, and the rows of its tables; tags must match."""
 
     def __init__(self, text):
         super().__init__()
-        self.text, self.tags, self.sources, self.open, self.cells = "", [], [], [], []
+        self.source, self.text, self.tags, self.sources, self.open = text, "", [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -95,8 +103,6 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.sources += [value for name, value in attributes if name in ("src", "href")]
-        if tag == "td":
-            self.cells.append("")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -105,277 +111,271 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text += data
-        if self.open[-1:] == ["td"]:
-            self.cells[-1] += data
+
+    def table(self, heading=""):
+        """Cells of the first table below a heading, row by row."""
+        part = self.source.split(f"<h2>{heading}</h2>" if heading else "<body>")[1]
+        rows = part.split("</table>")[0].split("<tr>")[1:]
+        return [
+            [html.unescape(cell) for cell in re.findall(r"<t[hd]>([^<]*)</t[hd]>", row)]
+            for row in rows
+        ]
+
+    def score(self, name):
+        (found,) = (float(row[1]) for row in self.table() if row[0] == name)
+        return found
 
 
-def read(path):
-    return Page(path.read_text(encoding="utf-8"))
+def close(found, expected):
+    """Whether a number on a page, of four digits, is the expected one."""
+    return found == pytest.approx(expected, rel=6e-4, abs=1e-9)
 
 
-def table_below(path, heading):
-    """Rows of the first table below a heading, as texts by column."""
-    section = path.read_text().split(f"<h2>{heading}</h2>")[1].split("</table>")[0]
-    header = re.findall(r"<th[^>]*>([^<]*)</th>", section)
-    rows = [re.findall(r"<td>([^<]*)</td>", row) for row in section.split("<tr")]
-    return [dict(zip(header, row, strict=True)) for row in rows if row]
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_scores_of_a_regression_are_those_of_scikit_learn(pages, kind):
+    (estimator, X, y), page = fitted(kind), pages(kind)
+    mean, std = estimator.predict(X, return_std=True)
+    error = np.sqrt(metrics.mean_squared_error(y, mean))
+    assert close(page.score("RMSE"), error)
+    constant = dummy.DummyRegressor().fit(X, y).predict(X)
+    beside = re.search(r"error is (\S+), beside (\S+) for the mean", page.text).groups()
+    assert close(float(beside[0]), error)
+    assert close(float(beside[1]), np.sqrt(metrics.mean_squared_error(y, constant)))
+    if kind == "regression":
+        assert close(page.score("NLPD"), -stats.norm.logpdf(y, mean, std).mean())
+        assert close(page.score("CRPS"), gs.data.metrics.crps(y, mean, std**2))
+    ends = estimator.predict_interval(X)
+    inside = np.mean((ends[:, 0] <= y) & (y <= ends[:, 1]))
+    if kind == "counts":  # the ends of intervals come from draws
+        assert page.score("95 % coverage") == pytest.approx(inside, abs=0.05)
+    else:
+        assert close(page.score("95 % coverage"), inside)
+    assert f"Measured on {COUNT} test rows, which were not trained on." in page.text
 
 
-@pytest.mark.parametrize(("case", "count"), [(regression, 6), (classification, 5)])
-def test_the_page_needs_no_other_file(tmp_path, case, count):
-    folder, (known, rows) = tmp_path / "new" / "report", case()
-    path = write_report(folder, known, rows)
-    assert path == folder / "index.html"
-    assert {file.name for file in folder.iterdir()} == {"index.html", "diagnostics.json"}
-    page, text = read(path), path.read_text()
-    assert len(page.sources) == count
+@pytest.mark.parametrize("kind", KINDS[3:])
+def test_scores_of_classes_are_those_of_scikit_learn(pages, kind):
+    (estimator, X, y), page = fitted(kind), pages(kind)
+    P, constant = estimator.predict_proba(X), dummy.DummyClassifier().fit(X, y)
+    error = 1.0 - metrics.accuracy_score(y, estimator.predict(X))
+    assert close(page.score("error rate"), error)
+    one_hot = np.asarray(y)[:, None] == estimator.classes_
+    assert close(page.score("Brier score"), np.sum((P - one_hot) ** 2, axis=1).mean())
+    assert page.score("NLPD") == pytest.approx(metrics.log_loss(y, P), rel=0.02)
+    wrong = 1.0 - metrics.accuracy_score(y, constant.predict(X))
+    percent = re.search(
+        r"(\S+)% of the labels are wrong; .* be wrong in (\S+)%", page.text
+    ).groups()
+    np.testing.assert_allclose(np.array(percent, float), [100 * error, 100 * wrong], atol=0.0501)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_needs_no_other_file_and_runs_nothing(pages, kind):
+    page = pages(kind)
+    # accuracy and transforms, or curve and matrix; importance; the number, the level, the other
+    expected = 7 if kind == "two outputs" else 6
+    assert expected - 2 <= len(page.sources) <= expected
     for source in page.sources:
-        kind, content = source.split(",", 1)
-        assert kind == "data:image/png;base64"
+        start, content = source.split(",", 1)
+        assert start == "data:image/png;base64"
         with Image.open(io.BytesIO(base64.b64decode(content, validate=True))) as image:
-            assert image.format == "PNG"
             assert image.width >= 500
             image.load()
-    # nothing from outside, nothing that runs
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
-    assert not re.search(r"url\(|https?:|@import| on\w+=", text)
-    found = json.loads((folder / "diagnostics.json").read_text())
-    assert found["num_rows"] == len(rows.Y)
-    assert found["advice"] == [a for a in found["advice"] if a in page.text]
+    assert not re.search(r"url\(|https?:|@import| on\w+=", page.source)
+    assert page.source.count("&lt;script&gt;") >= 6  # of titles, the record, and columns
+    assert page.text.startswith(f"\n\n{HOSTILE}\n")
 
 
-def test_the_page_says_what_a_colleague_asks_in_this_order(tmp_path):
-    known, rows = regression()
-    page = read(write_report(tmp_path, known, rows))
-    headings = ("The data", "Methods", "Accuracy", "Columns that matter", "surprising", "Time")
-    places = [page.text.index(heading) for heading in headings]
+def test_a_page_begins_with_the_scores_the_method_and_why(pages):
+    page = pages("regression")
+    words = ("The root mean squared", "Method: svgp. svgp was asked for", "RMSE", "The run")
+    words += ("Errors, calibration", "Most surprising", "What was done with the columns")
+    places = [page.text.index(word) for word in words]
     assert places == sorted(places)
-    assert "2 of 2 columns are used, as 2 inputs." in page.text
-    assert "'b' is read." in page.text
-    assert "200 rows of new.csv." in page.text
-    for name in ("rmse", "nlpd", "crps", "coverage"):
-        assert f"{rows.scores[name]:.4g}" in page.cells
-    assert "From and to are the ends of the central 95 % interval." in page.text
-    constant = rows.Y.std()
-    assert f"error is {rows.scores['rmse']:.4g}, beside {constant:.4g} for the mean" in page.text
-    assert "All entries refer to the rows scored" in page.text
+    assert ["seconds", "1.235"] in page.table("The run")
+    assert page.text.count("hardly matter") <= 2  # one sentence for all columns
+    assert "of 5 columns" not in page.text
+    assert "'level' is a category of 3 levels." in page.text
 
 
-def test_the_surprising_rows_are_the_planted_outliers(tmp_path):
-    known, rows = regression()
-    first, second, *others = table_below(
-        write_report(tmp_path, known, rows), "Most surprising rows"
-    )
-    assert [int(row["row"]) for row in (first, second)] == [124, 18]  # counted from 1
+def test_the_most_surprising_rows_are_the_planted_outliers(pages):
+    (estimator, X, y), page = fitted("regression"), pages("regression")
+    header, first, second, *others = page.table("Most surprising rows")
+    assert [first[0], second[0]] == ["r23", "r7"]
     assert len(others) == 8
-    predicted = predict_table(known, rows.X, 4096)
-    for row, place in ((first, 123), (second, 17)):
-        assert row["observed"] == f"{rows.Y[place, 0]:.4g}"
-        for name, key in (("predicted", "mean"), ("from", "lower_95"), ("to", "upper_95")):
-            assert row[name] == f"{predicted[key][place]:.4g}"
-        assert row["a"] == f"{rows.X[place, 0]:.4g}"
-    assert first["residual"] == "-5.998"
-    assert second["residual"] == "5.998"
-    assert all(abs(float(row["residual"])) < 4.0 for row in others)
+    place = X.index.get_loc("r23")
+    one = X.iloc[[place]]
+    (mean,), ((low, high),) = estimator.predict(one), estimator.predict_interval(one)
+    found = dict(zip(header, first, strict=True))
+    numbers = {"observed": y[place], "predicted": mean, "from": low, "to": high}
+    assert {name: found[name] for name in numbers} == {k: f"{v:.4g}" for k, v in numbers.items()}
+    assert (found["a"], found["level"]) == (f"{one['a'].iloc[0]:.4g}", one["level"].iloc[0])
 
 
-def test_classes_have_their_names(tmp_path):
-    known, rows = classification()
-    path = write_report(tmp_path, known, rows)
-    assert "interval" not in read(path).text
-    assert "the header not counted.\nThese are the rows with the least" in read(path).text
-    first, *_ = table_below(path, "Most surprising rows")
-    P, labels = rows.predictions["probabilities"], rows.Y[:, 0].astype(int)
-    worst = P[np.arange(len(P)), labels].argmin()
-    names = ("small", "medium", "x &amp; large")
-    assert int(first["row"]) == worst + 1
-    assert first["observed"] == names[labels[worst]]
-    assert first["predicted"] == names[P[worst].argmax()]
-    assert first["its probability"] == f"{P[worst, labels[worst]]:.4g}"
-    most_frequent = 1.0 - np.bincount(labels).max() / len(labels)
-    error = rows.scores["error_rate"]
-    assert f"{error:.1%} of the labels are wrong; always the most frequent" in read(path).text
-    assert f"would be wrong in {most_frequent:.1%}" in read(path).text
-    axis = report_pictures.confusion(rows.Y, P, known.labels).axes[0]
-    assert [text.get_text() for text in axis.get_xticklabels()] == list(known.labels)
-    counts = np.asarray(axis.get_images()[0].get_array())
-    np.testing.assert_allclose(np.trace(counts) / 120, 1 - error)
+def test_the_most_surprising_rows_of_classes_have_the_least_probability_of_their_label(pages):
+    (estimator, X, y), page = fitted("two classes"), pages("two classes")
+    header, first, *_ = page.table("Most surprising rows")
+    P = estimator.predict_proba(X)
+    likelihood = P[np.arange(COUNT), np.searchsorted(estimator.classes_, y)]
+    worst = likelihood.argmin()
+    found = dict(zip(header, first, strict=True))
+    assert found["row"] == X.index[worst]
+    assert found["its probability"] == f"{likelihood[worst]:.4g}"
+    assert (found["observed"], found["predicted"]) == (y[worst], estimator.predict(X)[worst])
 
 
-RECORD = {
-    "dataset": {"source": "/far/my.csv", "num_train": 180, "num_test": 20},
-    "choice": {
-        "reason": "softki is best.",
-        "seconds": 61.25,
-        "attempts": [
-            {"method": "constant", "nlpd": 1.5, "error": 1.0, "num_steps": 0, "seconds": 0.01},
-            {"method": "softki", "nlpd": 0.25, "error": 0.5, "num_steps": 40, "seconds": 3.0},
-        ],
-    },
-    "results": [
-        {"title": "SoftKI(9)", "rmse": 2.5, "seconds": 12.5, "elbo": 3.0},
-        {"title": "SVGP(9)", "error": "it failed"},
-    ],
-    "seconds": 80.0,
-    "versions": {"gpflow": "2.11.2"},
-    "seed": 3,
-}
+def test_pictures_of_classes_show_scikit_learns_numbers():
+    rng = np.random.default_rng(0)
+    P, labels = rng.dirichlet(np.ones(3), 200), rng.integers(3, size=200)
+    curve, matrix = pictures.draw_classes(labels, P, ["a", "b", "$ c"]).values()
+    counts = [[int(text.get_text()) for text in matrix.axes[0].texts]]
+    expected = metrics.confusion_matrix(labels, P.argmax(axis=1))
+    np.testing.assert_array_equal(np.reshape(counts, (3, 3)), expected)
+    found = curve.axes[0].get_lines()[1].get_xydata()
+    right = labels == P.argmax(axis=1)
+    observed = np.stack(calibration_curve(right, P.max(axis=1), n_bins=10)[::-1], axis=1)
+    np.testing.assert_allclose(found, observed)
+    two = pictures.draw_classes(labels > 0, P[:, :2] / P[:, :2].sum(1)[:, None], ["a", "b"])
+    caption, figure = next(iter(two.items()))
+    assert "Fraction of rows of class b" in caption
+    observed = calibration_curve(labels > 0, P[:, 1] / P[:, :2].sum(1), n_bins=10)[::-1]
+    np.testing.assert_allclose(figure.axes[0].get_lines()[1].get_xydata(), np.stack(observed, 1))
 
 
-def test_the_record_of_a_run_is_on_its_page(tmp_path):
-    known, rows = regression()
-    known = stored(known.model, known.standardizer, None, known.table, record=RECORD)
-    path = write_report(tmp_path, known, rows)
-    text = read(path).text
-    assert "my.csv: 180 rows for training, 20 for testing." in text
-    assert "softki is best." in text
-    tried = table_below(path, "Methods that were tried")
-    assert [(row["method"], row["held-out NLPD"]) for row in tried] == [
-        ("constant", "1.5"),
-        ("softki", "0.25"),
-    ]
-    assert re.search(r"SoftKI\(9\)\s*2.5\s*12.5\s*–\s*SVGP\(9\)\s*–\s*–\s*it failed", text)
-    assert "choice of the method, seconds61.25" in text
-    assert "training of SoftKI(9), seconds12.5" in text
-    assert "whole run, seconds80" in text
-    assert "gpflow 2.11.2; seed 3." in text
+def test_pictures_of_a_regression_show_outputs_and_transforms():
+    rng = np.random.default_rng(0)
+    Y, point = rng.normal(size=(2, 300, 2))
+    first, second = pictures.draw_accuracy(Y, point, ["y 0", "y 1"]).values()
+    offsets = second.axes[0].collections[0].get_offsets()
+    order = np.argsort(point[:, 1])
+    np.testing.assert_allclose(sorted(map(tuple, offsets)), np.stack([point, Y], 2)[order, 1])
+    assert first.axes[0].get_xlabel() == "predicted y 0"
+    (figure,) = pictures.draw_transforms(rng.uniform(size=(100_000, 1))).values()
+    band, outline = figure.axes[0].patches
+    data = figure.axes[0].transData.inverted()
+    low, high = data.transform(band.get_window_extent())[:, 1]
+    heights = np.unique(outline.get_xy()[:, 1])[1:]
+    assert np.mean((heights >= low) & (heights <= high)) >= 0.7
+    sample = np.random.default_rng(1).binomial(100_000, 1 / 20, size=20_000) * 20 / 100_000
+    np.testing.assert_allclose(np.mean((sample >= low) & (sample <= high)), 0.9, atol=0.01)
+
+
+class Additive(SparseGPRegressor):
+    """Predicts 2 a, plus 5 for red rows: fitted without a model."""
+
+    def __init__(self):
+        names = ("a", "color", "b", "id")
+        kinds = ("number", "category", "number", "dropped")
+        levels = ((), ("blue", "red"), (), ())
+        columns = tuple(map(lambda n, k, v: Column(n, k, levels=v), names, kinds, levels))
+        self.encoder_ = gs.estimators.TableEncoder.from_columns(columns)
+
+    def predict(self, X):
+        return 2.0 * X["a"].to_numpy(float) + 5.0 * (X["color"] == "red").to_numpy(float)
+
+
+def test_importance_is_that_of_scikit_learn_and_curves_are_mean_predictions():
+    rng, estimator = np.random.default_rng(0), Additive()
+    X = pd.DataFrame(rng.normal(size=(500, 2)), columns=["a", "b"])
+    X["color"], X["id"] = rng.choice(["red", "blue"], 500), np.arange(500)
+    X = X[["a", "color", "b", "id"]]
+    y = estimator.predict(X)
+    found = pictures.importance(estimator, X, y[:, None])
+    assert list(found.index) == ["color", "a", "b"]
+    repeated = permutation_importance(
+        estimator, X, y, scoring="neg_root_mean_squared_error", n_repeats=5, random_state=0
+    )
+    np.testing.assert_allclose(found[["a", "color", "b"]], repeated.importances_mean[:3], rtol=0.1)
+    figures, order = pictures.draw_columns(
+        estimator, X, estimator.encoder_.transform(X), y[:, None]
+    )
+    assert order == list(found.index)
+    bars, color, a = (figure.axes[-1] for figure in figures.values())
+    np.testing.assert_allclose([bar.get_width() for bar in bars.patches], found, rtol=0.2)
+    heights = [bar.get_height() for bar in color.patches]
+    np.testing.assert_allclose(heights[1] - heights[0], 5.0)
+    x, curve = a.get_lines()[0].get_xydata().T
+    np.testing.assert_allclose(np.diff(curve), 2.0 * np.diff(x))
+    np.testing.assert_allclose(x[[0, -1]], np.quantile(X["a"], [0.05, 0.95]), atol=0.25)
+    assert a.get_ylim() == color.get_ylim()
+
+
+def test_the_first_columns_of_a_wide_table_are_compared_and_long_names_shortened():
+    estimator, long = Additive(), "a name of more than twenty letters, "
+    X = pd.DataFrame(np.eye(40, 70)).add_prefix(long)
+    columns = tuple(Column(name, "number") for name in X)
+    estimator.encoder_ = gs.estimators.TableEncoder.from_columns(columns)
+    estimator.predict = lambda X: X[f"{long}3"].to_numpy()
+    found = pictures.importance(estimator, X, X[[f"{long}3"]].to_numpy())
+    assert (len(found), found.index[0]) == (64, f"{long}3")
+    np.testing.assert_allclose(found.iloc[1:], 0.0)
+    (bars, *_) = pictures.draw_columns(estimator, X, X.to_numpy(), X[[f"{long}3"]].to_numpy())[
+        0
+    ].values()
+    assert [bar.get_y() + bar.get_height() / 2 for bar in bars.axes[0].patches] == list(range(12))
+    assert {text.get_text() for text in bars.axes[0].get_yticklabels()} == {long[:20]}
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "words"),
+    ("method", "layers", "channels"),
+    [("svgp", 1, 1), pytest.param("solvegp", 2, 3, marks=pytest.mark.nightly)],
+)
+def test_an_image_model_has_its_patches_and_no_columns(tmp_path, rng, method, layers, channels):
+    X = pd.DataFrame(rng.normal(size=(60, 36 * channels))).add_prefix("p")
+    y = np.arange(60) % 3
+    options = {"num_inducing": 12, "num_steps": 2, "num_layers": layers}
+    options["image_shape"] = f"6,6,{channels}"
+    estimator = SparseGPClassifier(f"conv-{method}", method_options=options, random_state=0)
+    estimator.fit(X, y)
+    page = Page(write_report(tmp_path / "page.html", estimator, X, y, title="x").read_text())
+    assert len(page.sources) == 3
+    assert "The first 12 inducing patches." in page.text
+    assert "importance" not in page.text
+    (figure,) = pictures.draw_patches(estimator.model_).values()
+    layer = estimator.model_ if layers == 1 else estimator.model_.layers[0]
+    points = layer.inducing_variable
+    patch = getattr(points, "sets", (points,))[0].Z.numpy()[11].reshape(-1, channels).mean(axis=1)
+    wall = np.ma.filled(figure.axes[0].get_images()[0].get_array(), np.nan)
+    side = int(np.sqrt(len(patch)))
+    corner = wall[side + 1 : -1, side + 1 : 2 * side + 1]
+    np.testing.assert_allclose(corner, patch.reshape(side, side))
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_work(tmp_path, monkeypatch):
+    path, known = tmp_path / "page.html", types.SimpleNamespace()
+    path.write_text("<p>mine</p>")
+    with pytest.raises(ValueError, match=r"page.html is no report, and would be replaced by one"):
+        write_report(path, known, None, None, title="x")
+    with pytest.raises(ValueError, match=r"path must name a file, but .* is a folder"):
+        require_report(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ValueError, match=r"^a report needs matplotlib: python -m pip install"):
+        write_report(tmp_path / "other.html", known, None, None, title="x")
+    assert path.read_text() == "<p>mine</p>"
+
+
+def test_a_report_replaces_a_report_and_takes_scores_that_are_known(pages, tmp_path, monkeypatch):
+    estimator, X, y = fitted("regression")
+    path = tmp_path / "page.html"
+    path.write_text(pages("regression").source)
+    scored = score_rows(estimator, X, y)._replace(scores={"rmse": 12345.0, "coverage": 0.5})
+    monkeypatch.setattr("gpflow_sparse.tables.report.report.score_rows", None)
+    write_report(path, estimator, X, y, title="x", scored=scored)
+    assert Page(path.read_text()).score("RMSE") == 12340.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
     [
-        (0, "Trained on all training rows. Calibrated on the training rows, each left out"),
-        (9, "Trained on all training rows but 9. Calibrated on 9 held-out rows"),
+        ({"X": []}, "X and y must have as many rows, one or more, got 0 and 80"),
+        ({"columns": ["a", "day"]}, "X lacks columns of the training data: level, "),
+        ({"y": "huge"}, "y must hold classes of the estimator, small, x & large; got 'huge'"),
     ],
 )
-def test_the_page_says_how_many_rows_calibrated_the_probabilities(num_rows, words):
-    known, _ = classification()
-    known.model.calibration = Calibration(temperature=1.25, num_rows=num_rows)
-    known = stored(known.model, known.standardizer, 3, known.table, record=RECORD)
-    assert words in report._tried(known)
-
-
-def leaves(node):
-    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
-        if isinstance(value, dict | list):
-            yield from leaves(value)
-        else:
-            yield node, key
-
-
-@pytest.mark.nightly
-def test_markup_in_any_field_of_a_record_is_not_on_its_page(tmp_path):
-    """Where it is not refused as being of a wrong type, it is shown."""
-    known, rows = regression()
-    record = copy.deepcopy(RECORD)
-    for holder, key in leaves(record):
-        if not isinstance(holder[key], float):  # which are formatted as numbers
-            holder[key] = HOSTILE
-    for holder in (record["versions"], record["results"][0], record["choice"]["attempts"][0]):
-        holder[HOSTILE] = HOSTILE
-    known = stored(known.model, known.standardizer, None, known.table, record=record)
-    page = write_report(tmp_path, known, rows).read_text()
-    assert "<script" not in page
-    assert page.count("seed &lt;script&gt;alert") == 1
-
-
-def test_numbers_that_are_missing_and_long_lists_stay_readable():
-    text = Page(
-        report._cell({"long": list(range(40)), "empty": [], "none": None, "x": 1.23456})
-    ).text
-    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 28 more" in text
-    assert "emptynone" in text
-    assert "none–" in text
-    assert "x1.235" in text
-
-
-def lines(axis):
-    return [line.get_xydata() for line in axis.get_lines()]
-
-
-def test_the_pictures_of_a_regression_show_the_metrics():
-    _, rows = regression()
-    Y, mean, variance = rows.Y, rows.predictions["point"], rows.predictions["variance"]
-    pit = pit_of(Y, {"point": mean, "variance": variance})
-    (outline,) = report_pictures.pit_histogram(pit).axes[0].patches[1:]
-    density, _ = np.histogram(pit, bins=20, range=(0, 1), density=True)
-    np.testing.assert_allclose(np.unique(outline.get_xy()[:, 1])[-1], density.max())
-    curve = lines(report_pictures.coverage(2.0 * np.abs(pit - 0.5)).axes[0])[1]
-    found = [gs.data.metrics.coverage(Y, mean, variance, level) for level in curve[:, 0]]
-    np.testing.assert_allclose(curve[:, 1], found)
-
-
-def test_a_likelihood_that_is_not_gaussian_has_calibration_only_from_its_transforms():
-    known, rows = regression()
-    plain = rows._replace(predictions={k: rows.predictions[k] for k in ("point", "variance")})
-    drawn = plain._replace(predictions=plain.predictions | {"pit": np.full_like(rows.Y, 0.5)})
-    counts = [
-        len(report._calibration(known, case, {"calibration": calibration}, "y"))
-        for case, calibration in ((plain, None), (drawn, None), (plain, {}))
-    ]
-    assert counts == [1, 3, 3]
-
-
-def test_the_band_of_the_pit_picture_holds_nine_bins_in_ten_of_a_uniform_sample():
-    values = np.random.default_rng(0).uniform(size=100_000)
-    band = report_pictures.pit_histogram(values).axes[0].patches[0]
-    low, high = band.get_y(), band.get_y() + band.get_height()
-    samples = np.random.default_rng(1).binomial(values.size, 1 / 20, size=20_000) * 20 / values.size
-    inside = np.mean((samples >= low) & (samples <= high))
-    np.testing.assert_allclose(inside, 0.9, atol=0.01)
-    assert low < 1.0 < high
-
-
-def test_the_reliability_picture_shows_the_metrics():
-    _, rows = classification()
-    P = rows.predictions["probabilities"]
-    axis = report_pictures.reliability(rows.Y, P).axes[0]
-    bins = gs.data.metrics.reliability(rows.Y, P)
-    filled = bins.num_points > 0
-    np.testing.assert_allclose(
-        lines(axis)[1], np.stack([bins.confidence, bins.accuracy], 1)[filled]
-    )
-    assert [int(text.get_text()) for text in axis.texts] == bins.num_points[filled].tolist()
-
-
-def test_the_effect_of_a_column_is_drawn_above_mean_residuals_of_its_rows():
-    known, rows = regression()
-    factors = [Factor("a", "number", (0,)), Factor("b", "number", (1,))]
-    effects = partial_dependence(lambda X: predict_table(known, X, 4096), rows.X, factors, 9)
-    assert [effect.factor.name for effect in effects] == ["a", "b"]
-    curve = np.asarray(effects[0].predicted["mean"])
-    truth = 10.0 + 6.0 * np.sin(effects[0].places)
-    inner = np.abs(effects[0].places) < 1.5
-    np.testing.assert_allclose(curve[inner], truth[inner], atol=1.0)
-    upper = rows.X[:, :1] >= np.quantile(rows.X[:, 0], 0.5, method="lower")
-    z = np.where(upper, 1.0, -1.0)
-    figure = report_pictures.effect_of_column(effects[0], rows.X, z, "torque")
-    above, below = figure.axes
-    np.testing.assert_allclose(lines(above)[0][:, 1], curve)
-    means = lines(below)[-1]
-    np.testing.assert_allclose(means[:, 1], [-1.0] * 4 + [1.0] * 4)
-    assert above.get_ylabel() == "predicted torque"
-
-
-def test_levels_of_a_category_have_names_and_their_own_means():
-    factor = Factor("color", "category", (0, 1), ("red $", "blue"))
-    X = np.eye(2)[[0, 1, 1, 1]]
-    z = np.array([[1.0], [0.0], [2.0], [4.0]])
-    frame = predicted_frame(mean=[1.0, 2.0])
-    figure = report_pictures.effect_of_column(Effect(factor, np.arange(2.0), frame, 1.0), X, z, "y")
-    below = figure.axes[1]
-    np.testing.assert_allclose(lines(below)[-1], [[0.0, 1.0], [1.0, 2.0]])
-    assert [text.get_text() for text in below.get_xticklabels()] == ["red $", "blue"]
-
-
-def predicted_frame(mean):
-    mean = np.array(mean)
-    return pd.DataFrame({"mean": mean, "lower_95": mean - 1.0, "upper_95": mean + 1.0})
-
-
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
-    known, rows = regression()
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"drawing needs matplotlib: .*install matplotlib"):
-        write_report(tmp_path / "report", known, rows)
-    assert not (tmp_path / "report").exists()
+def test_rows_that_do_not_fit_the_estimator_are_refused(tmp_path, change, message):
+    estimator, X, y = fitted("two classes")
+    X = X.loc[change.get("X", X.index), change.get("columns", list(X))]
+    y = np.append(y[:-1], change["y"]) if "y" in change else y
+    with pytest.raises(ValueError, match=message):
+        write_report(tmp_path / "page.html", estimator, X, y, title="x")

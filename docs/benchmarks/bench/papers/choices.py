@@ -13,11 +13,12 @@ from bench.papers.comparison import LEVELS
 from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.tables.cli.rows import original_units, scaler_of
 from gpflow_sparse.tables.fitting import baselines
 from gpflow_sparse.tables.fitting.baselines import LINEAR, TREES, baseline_moments, score_baseline
-from gpflow_sparse.tables.fitting.choice import Task, choose, train
+from gpflow_sparse.tables.fitting.choice import choose
 from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.fitting.task import Task
+from gpflow_sparse.tables.fitting.training import train
 from gpflow_sparse.tables.methods.rows import num_distinct
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
@@ -44,7 +45,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     task = Task(dataset, options=given | {"seed": budget.seed})
     choice = choose(task, method, seconds=budget.seconds, report=_echo)
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
-    model = train(task, choice, seconds=left)
+    choice, model = train(task, choice, seconds=left)
     seconds = time.perf_counter() - begin
     found = score(model, dataset)
     if options.get("as_trained"):
@@ -64,7 +65,7 @@ def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:
 
     ``covered`` are fractions of the rows inside central intervals of the probabilities ``LEVELS``.
     """
-    test, scaler = original_units(dataset, dataset.test), scaler_of(dataset)
+    test, scaler = dataset.in_original_units(dataset.test), dataset.scaler
     found, predictions = evaluate(model, scaler, *test, dataset.num_classes)
     if dataset.num_classes is not None:
         return {name: found[name] for name in ("error_rate", "nlpd", "brier", "ece")}

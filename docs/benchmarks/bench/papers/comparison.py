@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.figures import new_figure
 from bench.papers.ranks import Ranks, draw_ranks, rank
 from bench.papers.spec import PaperRun, Record, Row
 from bench.papers.tables import by_dataset, grid, mean_cell, records_of
-from gpflow_sparse.persistence import files
-from gpflow_sparse.tables.report import plots
 
 AGREEMENT = "agreement"
 """Key of the row that compares libraries at fixed hyperparameters."""
@@ -359,11 +358,11 @@ def _picture(
     :param draw: function that draws in an empty figure.
     """
     try:
-        figure = plots.new_figure(*size)
-    except ValueError:
+        figure = new_figure(*size)
+    except ImportError:
         return ""
     draw(figure)
     path = run.folder / f"{run.stem}{f'-{name}' if name else ''}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(path, plots.png(figure))
+    figure.savefig(path, dpi=130, metadata={"Software": None})
     return f"![{text}]({path.name})"

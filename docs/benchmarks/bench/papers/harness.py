@@ -1,7 +1,9 @@
 """A paper's table, run again within a budget of time, task by task, and resumed later."""
 
+import functools
 import json
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -35,8 +37,6 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
-from gpflow_sparse.tables.cli.config import CHECKPOINTS
-from gpflow_sparse.tables.cli.rows import checksum
 from gpflow_sparse.tables.cli.session import session
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
@@ -179,7 +179,7 @@ def _run_task(
     :raises DoesNotFitError: if it would end too late.
     """
     row, seconds = task.row, 60.0 * task.row.minutes if task.row.minutes else None
-    folder = run.folder / CHECKPOINTS / run.stem / f"{task.dataset}-{row.key}-{task.split}"
+    folder = run.folder / "checkpoints" / run.stem / f"{task.dataset}-{row.key}-{task.split}"
     steps = run.steps_of(row, len(dataset.train[0]))
     budget = Budget(steps, seconds, task.split, folder, deadline)
     expected = expected or seconds or 0.0
@@ -236,6 +236,12 @@ def fit_alone(
         return results | {"peak": megabytes("VmHWM")}
 
 
+def _checksum(dataset: Dataset) -> str:
+    """CRC-32 of all rows in hexadecimal digits."""
+    parts = (part.tobytes() for part in (*dataset.train, *dataset.test))
+    return f"{functools.reduce(lambda old, part: zlib.crc32(part, old), parts, 0):08x}"
+
+
 def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
     """The part of a record that is known before training."""
     row, num_train = task.row, len(dataset.train[0])
@@ -246,7 +252,7 @@ def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
         "row": row.key,
         "title": row.title,
         "split": task.split,
-        "checksum": checksum(dataset),
+        "checksum": _checksum(dataset),
         "num_train": num_train,
         "num_test": len(dataset.test[0]),
         "config": row.config,

@@ -18,7 +18,6 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.data.images import ImageShape
-from gpflow_sparse.tables.cli.rows import original_units, scaler_of
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -85,11 +84,11 @@ def unknown_images(
         other = load(options["other"])
     except ValueError:  # no local file, and no download of this name
         return found
-    own = original_units(dataset, dataset.test)[0]
+    own = dataset.in_original_units(dataset.test)[0]
     lowest, highest = own.min(), own.max()
     pixels = as_shape(other.test[0][:_OTHERS], other.image_shape or shape, shape)
     pixels = lowest + (highest - lowest) * pixels / 255.0
-    return found | {"other": (scaler_of(dataset).transform_inputs(pixels), X)}
+    return found | {"other": (dataset.scaler.transform_inputs(pixels), X)}
 
 
 def quarter_turn(X: np.ndarray, shape: ImageShape) -> np.ndarray:

@@ -23,7 +23,6 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.tables.cli.rows import original_units, scaler_of
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.fitting.starts import KERNELS
 from gpflow_sparse.tables.methods.cached_model import CachedModel
@@ -63,9 +62,9 @@ def training_rows(dataset: Dataset, seed: int, float32: bool) -> Iterator[Pair]:
 
 def score_test_rows(predictor: Any, dataset: Dataset, chunk_size: int = 4096) -> Record:
     """Metrics of the test rows in the units of the file and, for regression, standardized."""
-    X, Y = original_units(dataset, dataset.test)
+    X, Y = dataset.in_original_units(dataset.test)
     classes = dataset.num_classes
-    scores, _ = evaluate(predictor, scaler_of(dataset), X, Y, classes, chunk_size=chunk_size)
+    scores, _ = evaluate(predictor, dataset.scaler, X, Y, classes, chunk_size=chunk_size)
     if "coverage" in scores:
         scores["coverage_95"] = scores.pop("coverage")
     return scores

@@ -31,7 +31,6 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.tables.cli.rows import scaler_of
 from gpflow_sparse.tables.fitting.starts import KERNELS
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import recipe_of
@@ -198,7 +197,7 @@ def joint_scores(
     :return: for each size n covariance_n, the mean squared difference of covariances to the exact
         ones, of standardized outputs; rmse_n and nlpd_n, of single rows in the units of the file.
     """
-    scaler, Y, found = scaler_of(dataset), dataset.test[1], {}
+    scaler, Y, found = dataset.scaler, dataset.test[1], {}
     for n in sizes:
         order = np.random.default_rng([seed, n]).permutation(len(Y))
         rows = order[: len(Y) - len(Y) % n].reshape(-1, n)

@@ -20,7 +20,7 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.tables.fitting.building import attach_units
+from gpflow_sparse.tables.fitting.building import MIN_NOISE, attach_units
 from gpflow_sparse.tables.fitting.starts import Hyperparameters, InitialHyperparameters
 from gpflow_sparse.tables.methods.svgp import SVGP
 
@@ -150,7 +150,7 @@ def _start(
     num_inducing = min(num_inducing, most_points(dataset))
     recipe = SVGP.create(num_inducing=num_inducing, seed=budget.seed)
     start = InitialHyperparameters(dataset).find(recipe)
-    start = start._replace(noise_variance=max(start.noise_variance, recipe.min_noise))
+    start = start._replace(noise_variance=max(start.noise_variance, MIN_NOISE))
     Z = initialization.kmeans(dataset.train[0], num_inducing, start.kernel, seed=budget.seed)
     return start, Z, recipe
 

@@ -1,13 +1,12 @@
 """Images as data: their shapes, and standardization by channel."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.images import image_shape_of, shape_of_images
-from gpflow_sparse.tables.cli.config import RunConfig
-from gpflow_sparse.tables.cli.rows import load_data, original_units
+from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
 
 
 @pytest.mark.parametrize(
@@ -80,27 +79,22 @@ def test_colored_images_of_a_file_know_their_shape(tmp_path):
     assert found.standardized(per_channel=True).train[0].shape == (6, 60)
 
 
-def test_a_run_on_images_standardizes_by_channel_and_any_other_by_column(tmp_path):
+def test_images_are_standardized_by_channel_and_other_rows_by_column():
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(30, 27)) * np.tile([1.0, 2.0, 3.0], 9), rng.integers(3, size=(30, 1))
-    np.savez(tmp_path / "my.npz", x=X, y=y)
-    options = {"data": str(tmp_path / "my.npz"), "task": "classification"}
-    images = load_data(RunConfig.of_method("conv-solvegp", **options))
+    X, y = rng.normal(size=(30, 27)) * np.tile([1.0, 2.0, 3.0], 9), np.arange(30)[:, None] % 3.0
+    frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(27)])
+
+    def encoded(method, shape=None):
+        units = Units(method, None, "auto", False, shape, 0)
+        return encoded_rows(frame, y, units, labels="abc")[1]
+
+    images = encoded("conv-solvegp")
     assert images.image_shape == (3, 3, 3)
     assert len(set(images.standardizer.x_scale.numpy().tolist())) == 3
-    columns = load_data(RunConfig.of_method("auto", **options))
-    assert len(set(columns.standardizer.x_scale.numpy().tolist())) == 27
-    automatic = load_data(RunConfig.of_method("auto", **options, image_shape="3,3,3"))
-    np.testing.assert_array_equal(automatic.train[0], images.train[0])
-    gray = load_data(RunConfig.of_method("conv-svgp", **options, image_shape="3,9"))
+    assert len(set(encoded("auto").standardizer.x_scale.numpy().tolist())) == 27
+    np.testing.assert_array_equal(encoded("auto", "3,3,3").train[0], images.train[0])
+    gray = encoded("conv-svgp", "3,9")
     assert gray.image_shape == (3, 9, 1)
-    back, _ = original_units(gray, gray.train)
-    assert all(np.isclose(X, row).all(axis=1).any() for row in back[:5])
-    with pytest.raises(ValueError, match="image_shape 4,9,1 has 36 values, but my has 27"):
-        load_data(RunConfig.of_method("conv-svgp", **options, image_shape="4,9"))
-
-
-def test_what_is_no_image_needs_its_shape():
-    with pytest.raises(ValueError, match="image_shape is missing: 8 columns"):
-        load_data(RunConfig.of_method("conv-solvegp"))
-    assert isinstance(load_data(RunConfig.of_method("conv-solvegp", image_shape="2,4")), Dataset)
+    np.testing.assert_allclose(gray.in_original_units(gray.train)[0], X, atol=1e-12)
+    with pytest.raises(ValueError, match="image_shape 4,9,1 has 36 values, but there are 27"):
+        encoded("conv-svgp", "4,9")

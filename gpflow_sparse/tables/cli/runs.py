@@ -1,0 +1,307 @@
+"""What the commands do with an estimator: fit and keep it, predict with it, score it."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.data.limits import listed
+from gpflow_sparse.persistence.saving import save_of_run
+from gpflow_sparse.tables.cli.folders import MODEL, PAGE, RECORD, RunFolder
+from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split_rows
+from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_training
+from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
+from gpflow_sparse.tables.fitting.calibration import summary
+from gpflow_sparse.tables.fitting.evaluation import predict_interval
+from gpflow_sparse.tables.fitting.observations import BLOCK
+from gpflow_sparse.tables.fitting.weights import weights_of_copies
+from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
+from gpflow_sparse.tables.report.report import require_report, write_report
+
+# Rows of a part of predictions; draws of observations do not depend on the parts.
+_PART = 4 * BLOCK
+# Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
+_FEW_ROWS = 30
+_PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
+_TITLES = {
+    "rmse": "RMSE",
+    "error_rate": "error rate",
+    "nlpd": "NLPD",
+    "crps": "CRPS",
+    "coverage": "95 % coverage",
+    "brier": "Brier",
+    "ece": "ECE",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A command `fit`."""
+
+    source: Source
+    method: str
+    options: dict[str, Any]
+    """The options of the method that were given, and of all methods."""
+    minutes: float | None
+    """None for a number of steps."""
+
+    def record(self) -> dict[str, Any]:
+        """The run as it is kept in its folder."""
+        return dataclasses.asdict(self)
+
+    def estimator(self, split: Split, checkpoint_dir: Path | None) -> Any:
+        """The estimator that is to be fitted."""
+        options, method = dict(self.options), kind_of(self.method)
+        if split.image_shape is not None and (method.takes_images or self.method == AUTO):
+            options.setdefault("image_shape", ",".join(map(str, split.image_shape)))
+        kind = SparseGPClassifier if split.target.levels else SparseGPRegressor
+        return kind(
+            self.method,
+            method_options={"seed": 0} | options,
+            time_budget=None if self.minutes is None else 60.0 * self.minutes,
+            verbose=True,
+            checkpoint_dir=checkpoint_dir,
+        )
+
+
+def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str, Any]:
+    """
+    Fit an estimator to the training rows, write its file, score it on the test rows, and write the
+    record and the page.
+
+    :param output: the folder; None for one of the current folder.
+    :return: the record.
+    :raises ValueError: for rows, options or a folder that cannot be used.
+    """
+    begin = time.perf_counter()
+    options = {name: value for name, value in run.options.items() if name != "transform"}
+    recipe_of(run.method, **options)  # refuses options that the method does not have
+    folder = RunFolder(output or _usual_folder(run))
+    plot = plot and _can_report(folder.path / PAGE)
+    phase(f"reading {run.source.data}")
+    split = split_rows(run.source)
+    described = run.record() | {"checksum": split.checksum}
+    folder.begin(described, resume=resume)
+    steps = run.method != AUTO and run.minutes is None
+    estimator = run.estimator(split, folder.checkpoints if steps else None)
+    # equal commands give equal bits; random numbers outside of training follow the seed too
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(int(run.options.get("seed", 0)))
+    _announce(run, split)
+    estimator.fit(split.train.X, split.train.y, _training_weights(run, split))
+    for note in estimator.encoder_.notes_:
+        click.echo(f"  {note}", err=True)
+    estimator.target_ = split.target
+    save_of_run(estimator, folder.model)
+    phase(f"scoring {len(split.test.y)} test rows")
+    scored = score_rows(estimator, *split.test)
+    record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
+    print_scores(estimator.recipe_.full_title, scored.scores, split.kind, len(split.test.y))
+    folder.write(record, finished=not (estimator.interrupted_ and steps))
+    if plot:
+        write_page(folder.path / PAGE, estimator, scored, _shown(record))
+    click.echo(f"model and scores are in {folder.path}", err=True)
+    if estimator.interrupted_:
+        stopped_training(can_resume=steps)
+    return record
+
+
+def _usual_folder(run: Run) -> Path:
+    """The folder where none is given, of the current one."""
+    stem = f"{Path(run.source.data).stem}-{run.method}-{run.options.get('seed', 0)}"
+    return Path("gpflow-sparse-runs") / stem
+
+
+def _training_weights(run: Run, split: Split) -> np.ndarray | None:
+    """Weights of the training rows; those of copies only for methods that take weights."""
+    weights = split.train.weights
+    if run.source.row_weights is not None:
+        return weights
+    return weights_of_copies(weights, run.method, bool(run.options.get("conformal")))
+
+
+def _announce(run: Run, split: Split) -> None:
+    """Print the size of the table, and what was found in it."""
+    click.echo(
+        f"{run.source.data}: {len(split.train.y)} training and {len(split.test.y)} test rows, "
+        f"{split.train.X.shape[1]} columns",
+        err=True,
+    )
+    for note in (*split.notes, split.target.note):
+        if note:
+            click.echo(f"  {note}", err=True)
+
+
+def _results(
+    estimator: Any, split: Split, scores: dict[str, float], seconds: float
+) -> dict[str, Any]:
+    """What the record of a finished run holds beside the run."""
+    return {
+        "title": estimator.recipe_.full_title,
+        "chosen": estimator.method_,
+        "reason": estimator.reason_,
+        "attempts": [attempt._asdict() for attempt in estimator.attempts_],
+        "transform": estimator.model_.standardizer.y_transform,
+        "scores": scores,
+        "kind_of_rows": split.kind,
+        "num_train": len(split.train.y),
+        "num_test": len(split.test.y),
+        "seconds": seconds,
+        "versions": {name: version(name) for name in _PACKAGES},
+        **summary(estimator.model_),
+    }
+
+
+def model_file(path: Path) -> Path:
+    """The file of a model, of a run folder or itself."""
+    return path / MODEL if path.is_dir() else path
+
+
+def load(path: Path) -> Any:
+    """
+    The estimator of a run, or of a file.
+
+    :raises ValueError: for a model that no estimator has fitted.
+    """
+    if path.is_dir() and not (path / RECORD).is_file():
+        raise FileNotFoundError(f"{path} holds no run: {RECORD} is missing.")
+    found = gs.load(model_file(path))
+    if not hasattr(found, "encoder_"):
+        raise ValueError(
+            f"{path} holds a {type(found).__name__} without the columns of a table: predict with "
+            "it in Python, by gpflow_sparse.load."
+        )
+    return found
+
+
+def read_inputs(estimator: Any, data: str, read: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    """The columns of training from a file."""
+    frame = read(data)
+    names = list(estimator.encoder_.feature_names_in_)
+    if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
+        frame = frame.set_axis(names, axis=1)  # of an array
+    used = [column.name for column in estimator.encoder_.columns_ if column.kind != "dropped"]
+    if lacking := [name for name in used if name not in frame]:
+        raise ValueError(
+            f"{data} lacks columns of the training data: {listed(lacking)}; it has "
+            f"{listed(list(frame.columns))}."
+        )
+    for note in estimator.encoder_.gaps(frame):
+        click.echo(note, err=True)
+    return frame.reindex(columns=names)
+
+
+def rows_to_score(
+    path: Path, estimator: Any, data: Path | None, target: str | None
+) -> tuple[Rows, str]:
+    """
+    Rows with targets, and what kind of rows they are: the test rows of a run, or rows of a file.
+
+    :raises ValueError: if the file of a run is not as it was.
+    """
+    folder = RunFolder(path)
+    source = folder.source() if path.is_dir() else Source("")
+    if data is not None:
+        if not hasattr(estimator, "target_") and target is None:
+            raise ValueError(f"target is missing: which column of {data} should be compared with?")
+        column = getattr(estimator, "target_", None) or _plain_target(estimator, str(target))
+        rows = read_pairs(str(data), source, column, target)
+        if hasattr(estimator, "classes_"):  # of which the texts are known
+            texts = pd.Index(map(str, estimator.classes_))
+            rows = rows._replace(y=estimator.classes_[texts.get_indexer(rows.y)])
+        return rows, f"rows of {data}"
+    if not path.is_dir():
+        raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
+    split = split_rows(source)
+    if split.checksum != folder.read()["checksum"]:
+        raise ValueError(
+            f"{source.data} is not as it was in training, so that its test rows are unknown: give "
+            "the rows to score by --data."
+        )
+    return split.test, split.kind
+
+
+def _plain_target(estimator: Any, name: str) -> Any:
+    """The target of an estimator that was fitted in Python."""
+    levels = tuple(map(str, getattr(estimator, "classes_", ())))
+    return gs.estimators.Column(name, "category" if levels else "number", levels=levels)
+
+
+def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int) -> None:
+    """Print scores as a table, and what kind of rows they were measured on."""
+    shown = [name for name in _TITLES if name in scores]
+    cells = [title, *(f"{scores[name]:.4g}" for name in shown)]
+    print_table(("model", *(_TITLES[name] for name in shown)), [tuple(cells)])
+    click.echo(f"measured on {num_rows} rows: {kind}", err=True)
+    if num_rows < _FEW_ROWS:
+        click.echo(
+            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: scores of other rows "
+            "may differ much. Score more rows, or repeat with other values of --split.",
+            err=True,
+        )
+
+
+def predictions(
+    estimator: Any, frame: pd.DataFrame, advance: Callable[[int], None]
+) -> Iterator[pd.DataFrame]:
+    """
+    Predictions in original units as named columns, in parts of some thousand rows: mean, standard
+    deviation of an observation, and the central 95 % interval, with the median in place of the mean
+    for transformed outputs; or the probability of each class and the likeliest class.
+    """
+    for start in range(0, len(frame), _PART):
+        part = frame.iloc[start : start + _PART]
+        yield _predicted(estimator, part)
+        advance(len(part))
+
+
+def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    if hasattr(estimator, "classes_"):
+        P = estimator.predict_proba(frame)
+        table = pd.DataFrame(P, columns=[f"probability_{label}" for label in estimator.classes_])
+        return table.assign(**{"class": estimator.classes_[P.argmax(axis=1)]})
+    standardizer = estimator.model_.standardizer
+    inputs, _ = estimator._encoded(frame)
+    (point, _, variance), ends = predict_interval(estimator._posterior, standardizer, inputs)
+    suffixes = [""] if point.shape[1] == 1 else [f"_{p}" for p in range(point.shape[1])]
+    columns = {
+        "mean" if standardizer.y_transform == "none" else "median": point,
+        "standard_deviation": np.sqrt(variance),
+        "lower_95": ends[0],
+        "upper_95": ends[1],
+    }
+    names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
+    return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
+
+
+def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any]) -> Path:
+    """Write the page about a model, with the scores of these rows."""
+    phase("writing the report")
+    rows, title = (scored.frame, scored.Y), estimator.recipe_.full_title
+    return write_report(path, estimator, *rows, title=title, record=record, scored=scored)
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """The part of the record of a run that its page shows."""
+    names = ("method", "transform", "minutes", "num_train", "num_test", "seconds")
+    shown = {"data": record["source"]["data"], "rows": record["kind_of_rows"]}
+    return shown | {name: record[name] for name in names if record[name] is not None}
+
+
+def _can_report(path: Path) -> bool:
+    """Whether a page can be written; says why not."""
+    try:
+        require_report(path)
+    except ValueError as error:
+        click.echo(f"no report: {error}", err=True)
+        return False
+    return True

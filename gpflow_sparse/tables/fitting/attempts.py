@@ -1,0 +1,49 @@
+"""The candidates of a choice: their scores, the one that was taken, and why."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpflow.models import GPModel
+
+from gpflow_sparse.tables.fitting.baselines import CONSTANT, LINEAR, TREES
+from gpflow_sparse.tables.methods.base import Recipe
+
+
+class Attempt(NamedTuple):
+    """Scores of one method on held-out rows, and its cost."""
+
+    method: str
+    nlpd: float
+    """Mean negative log density of a held-out row, in nats, of standardized outputs."""
+    error: float
+    """Root mean squared error of standardized outputs, or the fraction of wrong labels."""
+    num_steps: int
+    seconds: float
+
+
+class Choice(NamedTuple):
+    """A method, and how it is trained on all rows."""
+
+    recipe: Recipe
+    reason: str
+    attempts: tuple[Attempt, ...] = ()
+    start: GPModel | None = None
+    """A trained candidate; None to build the model."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the choice or the training."""
+    is_model: bool = False
+    """Whether ``start`` is the model to keep: after Ctrl-C, or without time for another."""
+
+
+def reason_of(method: str, attempts: Mapping[str, Attempt], failures: Mapping[str, str]) -> str:
+    """Why a candidate was chosen, which baselines predict better, and why others were left out."""
+    best = attempts[method]
+    reason = f"{method} has the lowest NLPD on held-out rows of the candidates, {best.nlpd:.3f}"
+    for name in (CONSTANT, LINEAR, TREES):
+        other = attempts.get(name, best)
+        if other.nlpd < best.nlpd:
+            reason += f"; the baseline {name} has {other.nlpd:.3f}, which is lower"
+        elif other.error < best.error:
+            reason += f"; {name} has the lower error, {other.error:.3f} beside {best.error:.3f}"
+    left_out = [f"{name} was left out: {why}" for name, why in failures.items()]
+    return " ".join(f"{sentence}." for sentence in [reason, *left_out])

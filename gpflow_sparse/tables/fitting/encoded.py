@@ -1,0 +1,118 @@
+"""The standardized rows that models are trained on, from the columns of a table."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpflow_sparse.data import Dataset, Standardizer
+from gpflow_sparse.data.images import ImageShape, image_shape_of
+from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
+from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.tables.methods.convolutional import parse_shape
+from gpflow_sparse.tables.methods.registry import AUTO, kind_of
+from gpflow_sparse.tables.reading.columns import Column, TableEncoder
+from gpflow_sparse.tables.reading.table_format import TableFormat
+from gpflow_sparse.tables.reading.targets import warn_of_outliers
+
+
+class Units(NamedTuple):
+    """What decides how rows are encoded and standardized, beside the rows."""
+
+    method: str
+    """A method, or "auto"."""
+    likelihood: Any
+    """A likelihood, its name, or None for the usual one."""
+    transform: str
+    """Of the outputs; "auto" is chosen on held-out rows, if transforms are to be tried."""
+    tries_transforms: bool
+    image_shape: str | None
+    seed: int
+
+
+def encoded_rows(
+    frame: pd.DataFrame,
+    Y: np.ndarray,
+    units: Units,
+    *,
+    weights: np.ndarray | None = None,
+    labels: Sequence[str] = (),
+) -> tuple[TableEncoder, Dataset]:
+    """
+    The rows of a table as standardized training rows, and the encoder that has learned its columns.
+
+    Images keep all of their columns, and all pixels of a channel share one mean and one scale, so
+    that patches can be compared.
+
+    :param Y: outputs [N, P], or positions among the labels [N, 1].
+    :param weights: weights of the rows [N], positive; None for 1.
+    :param labels: names of the classes; none for regression.
+    :raises ValueError: for a transform of outputs that are not standardized, or a shape of images
+        that does not fit the number of columns.
+    """
+    num_classes = len(labels) or None
+    shape = _image_shape(units, frame.shape[1])
+    if shape is None:
+        encoder = TableEncoder()
+        X = encoder.fit_transform(frame, Y if Y.shape[1] == 1 else None, num_classes)
+    else:
+        encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
+        X = encoder.transform(frame)
+    standard = num_classes is None and is_standardized(units.likelihood)
+    standardizer = Standardizer.fit(
+        X,
+        Y if standard else None,
+        num_channels=None if shape is None else shape[2],
+        row_weights=weights,
+        transform=_transform(units, X, Y if standard else None),
+        robust=has_heavy_tails(units.likelihood),
+    )
+    rows = standardizer.transform(X, Y)
+    target = Column("y", "category" if labels else "number", levels=tuple(labels))
+    return encoder, Dataset(
+        name="the data",
+        train=rows,
+        test=(rows[0][:0], rows[1][:0]),
+        feature_names=tuple(encoder.get_feature_names_out()),
+        target_name="y",
+        num_classes=num_classes,
+        standardizer=standardizer,
+        image_shape=shape,
+        table=TableFormat(encoder.columns_, target),
+        weights=weights,
+    )
+
+
+def _image_shape(units: Units, num_columns: int) -> ImageShape | None:
+    """Height, width and channels where the rows are images; by default these are square."""
+    given = parse_shape(units.image_shape)
+    if given is None and not (units.method != AUTO and kind_of(units.method).takes_images):
+        return None
+    shape = given or image_shape_of(num_columns)
+    if int(np.prod(shape)) != num_columns:
+        raise ValueError(
+            f"image_shape {','.join(map(str, shape))} has {np.prod(shape)} values, but there are "
+            f"{num_columns} input columns."
+        )
+    return shape
+
+
+def _transform(units: Units, X: np.ndarray, Y: np.ndarray | None) -> str:
+    """
+    The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers that
+    the likelihood does not expect.
+    """
+    if Y is None:
+        if units.transform not in (AUTO_TRANSFORM, "none"):
+            raise ValueError(
+                "transform must be none for classes and for outputs that are not standardized, "
+                f"got {units.transform!r}."
+            )
+        return "none"
+    heavy = has_heavy_tails(units.likelihood)
+    if not heavy:
+        warn_of_outliers(Y)
+    if units.transform == AUTO_TRANSFORM and (heavy or not units.tries_transforms):
+        return "none"
+    return resolve(units.transform, X, Y, units.seed)

@@ -1,0 +1,139 @@
+"""Training of a method on the rows of a task, with the time that it takes."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+from gpflow.models import GPModel
+
+from gpflow_sparse.tables.fitting.attempts import Choice
+from gpflow_sparse.tables.fitting.building import attach_units, build_model
+from gpflow_sparse.tables.fitting.calibration import calibrate, split_rows
+from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
+from gpflow_sparse.tables.fitting.task import Task
+from gpflow_sparse.tables.fitting.tree_mean import ClassTreeMean, TreeMean
+from gpflow_sparse.tables.fitting.weights import weighted_rows, weights_of_batches
+from gpflow_sparse.tables.methods.base import Recipe
+
+# Steps whose time is measured before the number of steps within a budget is known.
+_MEASURED = 10
+# Largest number of passes over the rows within a budget, and fraction of the time for them.
+_MAX_PASSES, _FRACTION = 200, 0.95
+
+
+class Candidate:
+    """
+    One candidate in training on the rows of a task.
+
+    :param name: as in :meth:`Task.recipe`.
+    :param hyperparameters: starting values of kernel and noise variance; None to fit them.
+    :param start: a trained model of the same method, whose parameters are the start.
+    :param mean: the mean of trees of these rows; None to fit it if the recipe has one.
+    :param starts: where ``hyperparameters`` come from, for better ones.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        recipe: Recipe,
+        *,
+        name: str = "",
+        hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
+        start: GPModel | None = None,
+        mean: TreeMean | ClassTreeMean | None = None,
+        starts: InitialHyperparameters | None = None,
+    ) -> None:
+        begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
+        self.mean, self.starts = mean, starts
+        self.recipe, self.rows = recipe, task.dataset.train
+        self._num_rows = task.dataset.num_train  # more than these where the others are in files
+        self._weights = weights_of_batches(recipe, task.dataset)
+        self.name = name or recipe.name
+        self.num_steps = 0
+        kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
+        self.model = build_model(
+            recipe,
+            task.dataset,
+            kernel=kernel,
+            likelihood=task.likelihood,
+            noise_variance=noise,
+            start=start,
+            mean=mean,
+        )
+        self.build_seconds = self.seconds = time.perf_counter() - begin
+        self.step_seconds = self.first_seconds = math.nan
+        self.finish_seconds = 0.0
+        """Time of :meth:`~gpflow_sparse.tables.methods.base.Recipe.finish`."""
+        self.row_seconds = 0.0
+        """Time to predict and score a row."""
+
+    def train(self, num_steps: int, until: float = math.inf, checkpoint_dir: Any = None) -> None:
+        """
+        Train by a number of steps.
+
+        :param until: value of ``time.perf_counter`` after which no step begins.
+        :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
+        """
+        if not self.recipe.is_trained:  # the start is the optimum
+            return
+        begin = time.perf_counter()
+        recipe = self.recipe.with_steps(num_steps)
+        kept = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir, "resume": True}
+        with weighted_rows(self.model, self.rows, self._weights) as rows:
+            history = recipe.train(self.model, rows, until=until, progress=False, **kept)
+        self.num_steps += history.num_steps
+        self.seconds += time.perf_counter() - begin
+        if history.num_steps > 1:
+            self.first_seconds = float(history.seconds[0])
+            spent = float(history.seconds[-1]) - self.first_seconds
+            self.step_seconds = spent / (history.num_steps - 1)
+
+    def train_until(self, until: float) -> None:
+        """Train for as many steps as the time left allows, at most 200 passes over the rows."""
+        if math.isnan(self.step_seconds):
+            self.train(_MEASURED, until)
+        left = _FRACTION * (until - time.perf_counter() - self.first_seconds)
+        batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
+        most = max(self.recipe.num_iterations, math.ceil(_MAX_PASSES * self._num_rows / batch))
+        if left > self.step_seconds:  # False if there are no steps
+            self.train(min(most, int(left / self.step_seconds)), until)
+
+
+def train(
+    task: Task,
+    choice: Choice,
+    *,
+    seconds: float | None = None,
+    report: Callable[[str], Any] = lambda line: None,
+    checkpoint_dir: Any = None,
+) -> tuple[Choice, GPModel]:
+    """
+    The chosen model, trained on all rows, or on all but some, on which it is calibrated; after
+    Ctrl-C as it is then, which the returned choice says.
+
+    :param seconds: time after which no step begins; None for the number of steps of the choice.
+    :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
+    """
+    rest, held_out = split_rows(choice.recipe, task.dataset)
+    if choice.is_model:
+        assert choice.start is not None
+        model = attach_units(choice.start, task.dataset)
+    else:
+        end = math.inf if seconds is None else time.perf_counter() + seconds
+        final = Candidate(task.on(rest), choice.recipe, start=choice.start)
+        try:
+            if seconds is None:
+                final.train(choice.recipe.num_iterations, end, checkpoint_dir)
+            else:
+                final.train_until(end)
+        except KeyboardInterrupt:
+            report("interrupted: this is the model as it is now.")
+            choice = choice._replace(interrupted=True)
+        left = max(0.0, end - time.perf_counter())
+        model = attach_units(choice.recipe.finish(final.model, left), task.dataset)
+        scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
+        report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
+    calibrate(model, held_out, choice.recipe, report)
+    return choice, model
