@@ -156,7 +156,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     @property
     def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
+        """D, the number of input columns; None if any number is accepted."""
         return None
 
     @property

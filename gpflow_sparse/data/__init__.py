@@ -15,11 +15,13 @@ from gpflow_sparse.data.robot_arm import robot_arm
 if TYPE_CHECKING:
     from gpflow_sparse.data.shards import Shards, open_shards
     from gpflow_sparse.data.standardize import Standardizer
-    from gpflow_sparse.tables.reading.tables import Table, read_table
+    from gpflow_sparse.tables.reading.cells import ReadingOptions
+    from gpflow_sparse.tables.reading.tables import Table, read_frame, read_table
 
 __all__ = [
     "Dataset",
     "DatasetInfo",
+    "ReadingOptions",
     "RunningMoments",
     "Shards",
     "Standardizer",
@@ -28,12 +30,15 @@ __all__ = [
     "load",
     "metrics",
     "open_shards",
+    "read_frame",
     "read_table",
     "robot_arm",
 ]
 
 _LAZY = {
     "Table": "gpflow_sparse.tables.reading.tables",
+    "ReadingOptions": "gpflow_sparse.tables.reading.cells",
+    "read_frame": "gpflow_sparse.tables.reading.tables",
     "read_table": "gpflow_sparse.tables.reading.tables",
     "Shards": "gpflow_sparse.data.shards",
     "Standardizer": "gpflow_sparse.data.standardize",

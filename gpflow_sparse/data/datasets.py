@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,7 +52,6 @@ class Dataset:
     :param num_classes: None for regression; for classification Y holds integers below it.
     :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
-    :param table: the table that the arrays are encoded from; None for files of numbers.
     :param test_rows: positions of the test rows in the file, if it is split by us, else None.
     :param shards: the training rows of a folder of files, standardized as ``train`` is; `train` is
         then a sample of them.
@@ -70,7 +69,6 @@ class Dataset:
     num_classes: int | None
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
-    table: Any = None
     test_rows: np.ndarray | None = None
     shards: "Shards | None" = None
     held_out: Pair | None = None

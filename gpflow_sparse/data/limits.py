@@ -1,4 +1,4 @@
-"""Files are read within limits of memory: NumPy archives, compressed texts, texts in errors."""
+"""Guards against files that would exhaust memory, and texts of files in errors."""
 
 import gzip
 import math
@@ -22,7 +22,7 @@ _ENCRYPTED_OR_PATCHED = 0x1 | 0x20 | 0x40
 
 
 class TooLargeError(ValueError):
-    """A file that would take far more memory or time than expected from its size."""
+    """A file that expands far beyond its size on disk."""
 
 
 def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
@@ -62,7 +62,7 @@ def bounded_line(path: Path, file: TextIO) -> str:
     line = file.readline(_MAX_CHARACTERS)
     if len(line) == _MAX_CHARACTERS:
         raise TooLargeError(
-            f"{path}: a line has {_MAX_CHARACTERS} characters or more, which is no table"
+            f"{path}: a line has {_MAX_CHARACTERS} characters or more, and is not a table"
         )
     return line
 

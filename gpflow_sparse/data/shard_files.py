@@ -295,7 +295,7 @@ def _open_arrow(path: Path) -> ShardFile:
         }
         if len(kinds) < len(schema):
             raise ValueError(f"{path}: column names must differ, got {listed(schema.names)}")
-    names, notes = without_index(list(kinds))
+    names, notes = without_index(path, list(kinds))
     return _Arrow(path, {name: kinds[name] for name in names}, sizes, notes=notes)
 
 

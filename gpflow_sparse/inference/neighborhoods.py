@@ -146,23 +146,24 @@ class NeighborPrior:
 
     def conditional(
         self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """
-        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded, from neighbors
-        ``[n, H]`` of its own.
+        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded, and variance of f
+        given u_I ``[n]``; each from neighbors ``[n, H]`` of its own.
         """
         a, residual = conditional_weights(*self.covariances(X, neighbors))
         mean, spread = q.project(a)
-        return mean, residual[:, None] + spread
+        return mean, residual[:, None] + spread, residual
 
     def conditional_and_kl(
         self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """:meth:`conditional`, and ``KL[q(u_I) || p(u_I)] [n]``, summed over outputs."""
         K, k, kdiag = self.covariances(X, neighbors)
         S, half_log_det = q.covariances()
         mean, residual, spread, kl = local_terms(K, k, kdiag, q.mean, S)
-        return mean, tf.maximum(residual, 0.0)[:, None] + spread, kl - half_log_det
+        residual = tf.maximum(residual, 0.0)
+        return mean, residual[:, None] + spread, residual, kl - half_log_det
 
     def point_conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """

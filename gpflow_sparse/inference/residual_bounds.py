@@ -7,15 +7,18 @@ s2)^-1``, replaces the trace term of every block b of rows,
 
     - tr(D_bb) / (2 s2)    by    - log |I + D_bb / s2| / 2:
 
-"log" of SOLVEGP and SOLVEGPR has one row in each block, "block" of SOLVEGPR neighboring rows
-(``models/solvegp/residual_blocks.py``). ``docs/bounds.md`` has the derivation. Titsias, "New bounds
-for sparse variational Gaussian processes" (2025, arXiv:2502.08730); Bui, Ashman and Turner,
-"Tighter sparse variational Gaussian processes" (2025, arXiv:2502.04750).
+"log" has one row in each block; "block" of SOLVEGPR (``models/solvegp/residual_blocks.py``) has
+neighboring rows. ``docs/bounds.md`` has the derivation and says for which models these are lower
+bounds. Titsias, "New bounds for sparse variational Gaussian processes" (2025, arXiv:2502.08730);
+Bui, Ashman and Turner, "Tighter sparse variational Gaussian processes" (2025, arXiv:2502.04750).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+
+BOUNDS = ("standard", "log")
 
 
 class Terms(NamedTuple):
@@ -31,7 +34,34 @@ class Terms(NamedTuple):
     for SWSGP its weighted KL terms.
     """
     residual: tf.Tensor | None = None
-    """Variances of the residual process ``[n, P]``, for SOLVEGP; else None."""
+    """Variances of the residual process ``[n, P]``; None for a posterior that has no such."""
+
+
+def sum_over_rows(
+    likelihood: Likelihood,
+    data: tuple[tf.Tensor, tf.Tensor],
+    terms: Terms,
+    *,
+    scale: Any = None,
+    num_latent_gps: int = 1,
+) -> tf.Tensor:
+    """
+    ``sum_n E_q[log p(y_n | f_n)] - KL[q(r) || p(r)]`` of the bound "log", a scalar in nats.
+
+    :param data: ``(X [n, D], Y [n, P])``.
+    :param scale: v, for other than Gaussian noise: ``q(r) = N(0, v D)``, one v for all
+        rows, since the KL is then n times a function of v whatever D is.
+    :param num_latent_gps: number of independent residual processes, for ``scale``.
+    """
+    (X, Y), (mean, var, _, residual) = data, terms
+    if scale is not None:
+        v = tf.convert_to_tensor(scale)
+        expectations = likelihood.variational_expectations(X, mean, var - (1.0 - v) * residual, Y)
+        count = tf.cast(tf.shape(X)[0] * num_latent_gps, v.dtype)
+        return tf.reduce_sum(expectations) - 0.5 * count * (v - 1.0 - tf.math.log(v))
+    total = tf.reduce_sum(likelihood.variational_expectations(X, mean, var, Y))
+    noise = likelihood.variance_at(X) + tf.zeros_like(mean)  # [n, P]
+    return total + tf.reduce_sum(log_gain(residual / noise))
 
 
 def log_gain(ratio: tf.Tensor) -> tf.Tensor:

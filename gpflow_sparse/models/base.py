@@ -8,12 +8,15 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.training_data import variable_or
@@ -23,6 +26,8 @@ from gpflow_sparse.posteriors.multioutput import require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
+# Starting value of the residual scale, near 1, where the bound is the standard one.
+_SCALE = 0.9
 # Arguments of GPflow's models, by the arguments that replace them.
 _INSTEAD = {"noise_variance": "likelihood", "Z": "inducing_variable"}
 
@@ -126,7 +131,7 @@ class SparseGPModel(GPModel):
 
     @property
     def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
+        """D, the number of input columns; None if any number is accepted."""
         return None
 
     @property
@@ -239,9 +244,18 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
 
         elbo = (num_data / batch) * sum_n E_q[log p(y_n | f_n)] - KL[q || p]
 
+    With ``bound="log"`` q also shrinks the residual process of f given the inducing
+    variables at the training inputs, which makes the bound tighter: see
+    :mod:`gpflow_sparse.inference.residual_bounds`. Predictions keep the prior of that process.
+
     A subclass provides ``_make_posterior`` and holds what the posterior needs. One with another
     objective overrides :meth:`elbo`, as SWSGP and QSGP do.
     """
+
+    # models of older files have none of these attributes
+    bound = "standard"
+    residual_scale: Parameter | None = None
+    """v of ``q(r) = N(0, v D)``, for "log" with a likelihood that is not Gaussian."""
 
     def __init__(
         self,
@@ -251,16 +265,21 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         num_data: int | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param num_data: number of training rows N, so that a minibatch counts for all of them;
             None means that every batch is all the data.
+        :param bound: "standard"; or "log", a tighter bound of the same cost.
         :raises ValueError: for components that do not fit each other, or another num_data.
         """
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
         )
         self.num_data = num_data
+        self.bound = bound
+        if bound == "log" and not isinstance(likelihood, Gaussian):
+            self.residual_scale = Parameter(_SCALE, transform=tfp.bijectors.Sigmoid())
         VariationalModel._require_parts(self, None)
 
     @public_method("the KL divergence", prediction=True)
@@ -324,11 +343,26 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         super()._require_parts(num_columns, dtype)
         if self.num_data is not None and not tf.is_tensor(self.num_data):
             checks.require_count(self.num_data, "num_data")
+        checks.require_choice(self.bound, "bound", residual_bounds.BOUNDS)
+        gaussian = isinstance(self.likelihood, Gaussian)
+        if self.bound == "log" and gaussian != (self.residual_scale is None):
+            raise ValueError(
+                "likelihood must stay Gaussian, or not Gaussian, as the model was built with "
+                f"bound='log'; got {type(self.likelihood).__name__}. Build a new model."
+            )
 
     def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
         """The part of the bound that is a sum over rows, for the rows of a batch."""
-        (X, Y), (mean, variance, *_) = data, terms
-        return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, variance, Y))
+        if self.bound == "standard":
+            (X, Y), (mean, variance, *_) = data, terms
+            return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, variance, Y))
+        return residual_bounds.sum_over_rows(
+            self.likelihood,
+            data,
+            terms,
+            scale=self.residual_scale,
+            num_latent_gps=self.num_latent_gps,
+        )
 
     def _weight(self, X: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """``num_data / batch``: the weight of a row of a minibatch."""

@@ -98,7 +98,7 @@ class WeightSpaceModel(RegressionModel):
         parts = self.basis, self.data, self.mean_function, self.dtype
         if isinstance(self.kernel, Basis):
             return row_sums(*parts)
-        return row_sums(*parts, self._kernel_diagonal)
+        return row_sums(*parts, self._kernel_diagonal, self._bounded)
 
     def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
         return self.kernel(X, full_cov=False)
@@ -191,6 +191,7 @@ class BasisSVGP(VariationalModel):
         q_sqrt: Any = None,
         num_data: int | None = None,
         keep_residual: bool | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param basis: m functions; the parameters of its kernel are trained through it.
@@ -202,6 +203,8 @@ class BasisSVGP(VariationalModel):
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :param keep_residual: whether the residual of the kernel is in the model, which needs a
             basis that is a projection; None for yes if it is one.
+        :param bound: "standard" or "log": see :class:`VariationalModel`. Without the residual both
+            are equal.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -210,6 +213,7 @@ class BasisSVGP(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         self.inducing_variable = BasisFeatures(basis)
         m, L = basis.num_basis, self.num_latent_gps
@@ -287,6 +291,7 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
         q_sqrt=q_sqrt,
         num_data=int(model._sums().num_rows) if num_data is None else num_data,
         keep_residual=keep_residual,
+        bound=model.bound,
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
     svgp.calibration = model.calibration

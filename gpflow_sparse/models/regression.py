@@ -11,6 +11,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.models import InternalDataTrainingLossMixin
 
+from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.models.base import SparseGPModel, compiled
 from gpflow_sparse.models.training_data import columns, keep_training_data
 from gpflow_sparse.validation import checks, component_checks
@@ -26,6 +28,8 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
 
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
+
+    bound = "standard"  # models of older files have no such attribute
 
     takes_batches = False
     """Whether data may be a ``tf.data.Dataset`` or memory maps, which every pass reads again."""
@@ -80,6 +84,17 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     def _noise(self) -> tf.Tensor:
         """The noise variance, a float64 scalar."""
         return noise_variance(self.likelihood, tf.float64)
+
+    def _bounded(self, sums: RowSums, X: tf.Tensor, A: tf.Tensor) -> RowSums:
+        """
+        The sums of some rows for the bound "log", see
+        :mod:`gpflow_sparse.inference.residual_bounds`; for other bounds as they are.
+
+        :param A: features ``[m, n]`` of ``X [n, D]``.
+        """
+        if self.bound != "log":
+            return sums
+        return collapsed.with_log_bound(sums, A, self.kernel(X, full_cov=False), self._noise())
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

@@ -187,18 +187,21 @@ def row_sums(
     mean_function: MeanFunction,
     dtype: tf.DType,
     kernel_diagonal: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    bounded: Callable[..., collapsed.RowSums] | None = None,
 ) -> collapsed.RowSums:
     """
     :func:`gpflow_sparse.inference.collapsed.row_sums` of a basis over all rows.
 
     :param kernel_diagonal: ``k(x, x) [n]`` of the kernel whose bound is sought; None for a finite
         sum, which has no residual.
+    :param bounded: the sums for another bound, from the sums of some rows, ``X`` and features.
     """
 
     def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> collapsed.RowSums:
         A = basis.features(X, tables)
         diagonal = tf.zeros_like(X[:, 0]) if kernel_diagonal is None else kernel_diagonal(X)
-        return collapsed.row_sums(A, errors, diagonal)
+        found = collapsed.row_sums(A, errors, diagonal)
+        return found if bounded is None else bounded(found, X, A)
 
     return collapsed.RowSums(*streamed(sums, basis, data, mean_function, dtype))
 

@@ -188,7 +188,7 @@ def _model_from_tree(
     try:
         tree = json.loads(text, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("its description is no JSON, or is nested too deeply") from error
+        raise ValueError("its description is not JSON, or is nested too deeply") from error
     if not (isinstance(tree, dict) and "root" in tree and isinstance(tree.get("objects"), list)):
         raise ValueError("its description has no root or no list of objects")
     decoder = Decoder(tree["objects"], arrays, classes)

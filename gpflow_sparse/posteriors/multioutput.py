@@ -137,9 +137,7 @@ def mixed_terms(kernel: Kernel, parts: Sequence[Terms]) -> Terms:
     if not isinstance(kernel, MultioutputKernel):
         return parts[0]
     mean, variance = mixed(kernel, [(part.mean, part.variance) for part in parts], False, False)
-    residual = None
-    if parts[0].residual is not None:
-        residual = mixed(kernel, [(part.mean, part.residual) for part in parts], False, False)[1]
+    residual = mixed(kernel, [(part.mean, part.residual) for part in parts], False, False)[1]
     return Terms(mean, variance, tf.add_n([part.kl for part in parts]), residual)
 
 

@@ -5,7 +5,7 @@ It needs the extra ``tables``; nothing below imports it.
 
 from importlib.util import find_spec
 
-_NEEDED = ("pandas", "click", "jinja2")
+_NEEDED = ("pandas", "pyarrow", "click", "jinja2")
 
 if _missing := [name for name in _NEEDED if find_spec(name) is None]:
     raise ModuleNotFoundError(

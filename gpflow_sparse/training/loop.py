@@ -314,7 +314,7 @@ class TrainingLoop:
         self._step = self._compile()
 
     def _go_back(self) -> str:
-        """Restore the last good snapshot, if there is one; return a text on it."""
+        """Restore the last good snapshot, if there is one; return a description."""
         self._pending = None
         if self._good is None:
             return "nothing has moved"
@@ -326,7 +326,7 @@ class TrainingLoop:
         return f"the model is back at step {step}"
 
     def _cures(self, found: Diagnosis) -> str:
-        """Raise the jitter and shorten the steps where this may help; return a text on it."""
+        """Raise the jitter and shorten the steps where this may help; return a description."""
         cures = []
         if found.jitter_helps and hasattr(self.model, "jitter"):
             now = linalg.relative_jitter(self.model.dtype, self.model.jitter)

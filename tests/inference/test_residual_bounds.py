@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP, SOLVEGPR
+from gpflow_sparse.bases import GridEigenfunctions
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, SWSGP, BasisSVGP, DeepGP, GPLayer
 from tests.oracles import residual_bounds as oracle
 
 N, EPS, NOISE = 24, 1e-6, 0.05
@@ -138,9 +139,28 @@ def gaussian():
     return gpflow.likelihoods.Gaussian(NOISE)
 
 
+def basis(data):
+    return GridEigenfunctions(gpflow.kernels.SquaredExponential(1.0, [0.5, 0.5]), data[0], 6, 4)
+
+
 MODELS = {
-    "SOLVEGP": lambda rng, **o: SOLVEGP(KERNELS["matern32"](), gaussian(), points(rng, 4, 3), **o),
-    "outputs": lambda rng, **o: SOLVEGP(
+    "SOLVEGP": lambda rng, d, **o: SOLVEGP(
+        KERNELS["matern32"](), gaussian(), points(rng, 4, 3), **o
+    ),
+    "ODVGP": lambda rng, d, **o: ODVGP(KERNELS["matern32"](), gaussian(), points(rng, 4, 3), **o),
+    "SWSGP": lambda rng, d, **o: SWSGP(
+        KERNELS["matern32"](),
+        gaussian(),
+        NeighborInducingPoints(rng.uniform(-1.5, 1.5, size=(6, 2)), 3),
+        kl_weighting="paper",
+        num_data=N,
+        **o,
+    ),
+    "BasisSVGP": lambda rng, d, **o: BasisSVGP(basis(d), gaussian(), **o),
+    "DeepGP": lambda rng, d, **o: DeepGP(
+        [GPLayer(KERNELS["matern32"](), points(rng, 4))], gaussian(), **o
+    ),
+    "outputs": lambda rng, d, **o: SOLVEGP(
         gpflow.kernels.LinearCoregionalization(
             [KERNELS["matern12"](), KERNELS["matern32"]()], W=rng.normal(size=(1, 2))
         ),
@@ -157,16 +177,65 @@ def test_log_bound_exceeds_the_standard_one_by_the_gain_of_every_row(rng, rows, 
     state, found = rng.bit_generator.state, {}
     for bound in ("standard", "log"):
         rng.bit_generator.state = state
-        found[bound] = MODELS[name](rng, bound=bound)
+        found[bound] = MODELS[name](rng, rows, bound=bound)
     model = found["log"]
     narrow = gpflow.utilities.deepcopy(model)
-    for R in narrow.q_sqrt:
-        R.assign(1e-9 * tf.ones_like(R) * tf.eye(R.shape[-1], dtype=R.dtype))
+    for variable in narrow.trainable_variables:
+        if name == "SWSGP" and variable is narrow.q_log_scale:
+            variable.assign(-30.0 * tf.ones_like(variable))
+    factors = getattr(narrow, "q_sqrt", ())
+    if name == "DeepGP":
+        factors = narrow.layers[0].q_sqrt
+    if name != "SWSGP":
+        for R in factors if isinstance(factors, tuple) else (factors,):
+            R.assign(1e-9 * tf.ones_like(R) * tf.eye(R.shape[-1], dtype=R.dtype))
     D = narrow.predict_f(rows[0])[1].numpy()
     expected = np.sum(log_gain(D / NOISE))
     assert expected > 1.0
     gain = model.elbo(rows) - found["standard"].elbo(rows)
     np.testing.assert_allclose(gain, expected, rtol=1e-6)
+
+
+def test_grid_eigenfunctions_stay_below_the_evidence(rows):
+    kernel = gpflow.kernels.SquaredExponential(1.0, [0.5, 0.5])
+    options = {"num_eigenfunctions": 6, "points_per_dimension": 4, "noise_variance": NOISE}
+    model = GRIEF(rows, kernel, bound="log", **options)
+    standard = GRIEF(rows, kernel, **options)
+    assert standard.elbo() < model.elbo() < evidence(kernel, rows)
+    np.testing.assert_allclose(model.to_svgp().elbo(rows), model.elbo(), rtol=1e-8)
+    with pytest.raises(ValueError, match="bound must be 'standard' with reweighted"):
+        GRIEF(rows, kernel, bound="log", reweighted="rotated", **options)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "targets"),
+    [
+        (gpflow.likelihoods.StudentT(0.3, df=4.0), lambda Y: Y),
+        (gpflow.likelihoods.Bernoulli(), lambda Y: (Y > 0.0).astype(float)),
+    ],
+    ids=["student_t", "bernoulli"],
+)
+def test_scalar_of_other_likelihoods_is_a_bound(rng, likelihood, targets):
+    """Below the evidence of two rows by quadrature over a grid; v = 1 is the standard bound."""
+    X, Y = np.array([[0.0, 0.1], [0.4, 0.0]]), targets(np.array([[0.5], [-0.3]]))
+    kernel, Z = KERNELS["matern32"](), np.array([[1.0, 1.0]])
+    grid, step = np.linspace(-9.0, 9.0, 361, retstep=True)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    F = np.stack([a.ravel(), b.ravel()], axis=1)
+    K = kernel(X).numpy()
+    log_prior = -0.5 * (np.sum(F @ np.linalg.inv(K) * F, 1) + np.linalg.slogdet(2 * np.pi * K)[1])
+    each = [likelihood.log_prob(X[[i]], F[:, [i]], np.tile(Y[[i]], (len(F), 1))) for i in (0, 1)]
+    exact = np.log(np.sum(np.exp(log_prior + each[0].numpy() + each[1].numpy())) * step**2)
+    iv = OrthogonalInducingVariables(Z)
+    model = SOLVEGP(kernel, likelihood, iv, bound="log")
+    standard = SOLVEGP(kernel, likelihood, iv)
+    values = []
+    for v in (0.05, 0.3, 0.6, 0.9, 1.0 - 1e-9):
+        model.residual_scale.assign(v)
+        values.append(float(model.elbo((X, Y))))
+    assert max(values) < exact
+    assert max(values) > values[-1] + 1e-3
+    np.testing.assert_allclose(values[-1], standard.elbo((X, Y)), rtol=1e-6)
 
 
 def test_heteroskedastic_noise(rng, rows):
@@ -185,14 +254,16 @@ def test_heteroskedastic_noise(rng, rows):
 
 
 def test_refusals(rng, rows):
-    iv = points(rng, 3)
-    with pytest.raises(ValueError, match="bound must be one of 'standard', 'log'; got 'block'"):
-        MODELS["SOLVEGP"](rng, bound="block")
+    bernoulli, iv = gpflow.likelihoods.Bernoulli(), points(rng, 3)
+    kernel = gpflow.kernels.SquaredExponential()
+    for make in (*MODELS.values(), lambda _, d, **o: GRIEF(d, kernel, **o)):
+        with pytest.raises(ValueError, match="bound must be one of 'standard', 'log'; got 'block'"):
+            make(rng, rows, bound="block")
     with pytest.raises(ValueError, match="unexpected keyword argument 'block_size'; write SOLVEGP"):
         SOLVEGP(KERNELS["matern32"](), gaussian(), iv, block_size=8)
     with pytest.raises(ValueError, match="block_size must be"):
         SOLVEGPR(rows, KERNELS["matern32"](), iv, bound="block", block_size=0)
     model = SOLVEGP(KERNELS["matern32"](), gaussian(), iv, bound="log")
-    model.likelihood = gpflow.likelihoods.Bernoulli()
-    with pytest.raises(ValueError, match="likelihood must be Gaussian with bound='log'"):
+    model.likelihood = bernoulli
+    with pytest.raises(ValueError, match="likelihood must stay Gaussian"):
         model.elbo(rows)

@@ -107,11 +107,11 @@ def test_hidden_layers_take_the_lengthscales_of_the_kernel(rng):
 def test_options_reach_the_model(rng):
     model = build(
         inputs(rng), num_layers=3, num_inducing=[4, 5, 6], num_orthogonal=[0, 2, 3], num_data=500,
-        num_samples=3, num_prediction_samples=4,
+        num_samples=3, num_prediction_samples=4, bound="log",
     )  # fmt: skip
     sizes = [layer.inducing_variable.sizes for layer in model.layers]
     assert sizes == [(4,), (5, 2), (6, 3)]
-    assert (model.num_data, model.num_samples) == (500, 3)
+    assert (model.num_data, model.num_samples, model.bound) == (500, 3, "log")
     assert model.num_prediction_samples == 4
     classes = deep(inputs(rng), gpflow.likelihoods.MultiClass(4), num_inducing=5)
     assert [layer.num_outputs for layer in classes.layers] == [D, 4]

@@ -90,7 +90,7 @@ class GPLayer(tf.Module):
 
     @property
     def input_dim(self) -> int | None:
-        """Columns of an input; None where any number is right."""
+        """Columns of an input; None if any number is accepted."""
         return self._row_length
 
     @property

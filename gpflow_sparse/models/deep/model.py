@@ -52,6 +52,7 @@ class DeepGP(VariationalModel):
         sampling: str = "marginal",
         num_prediction_samples: int = 10,
         seed: int | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param layers: first to last; the last may have a convolutional kernel, but
@@ -63,6 +64,7 @@ class DeepGP(VariationalModel):
         :param num_prediction_samples: number of draws that predictions are averaged over.
         :param seed: None for new draws in every step; with a number the draws are fixed, the same
             for every row, so that the elbo is deterministic, as L-BFGS needs it.
+        :param bound: "standard", or "log" for the last layer: see :class:`VariationalModel`.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
         self.layers = _require_layers(layers)
@@ -77,6 +79,7 @@ class DeepGP(VariationalModel):
             mean_function=last.mean_function,
             num_latent_gps=last.num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         self._require_parts(self.input_dim)
 

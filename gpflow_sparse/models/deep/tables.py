@@ -38,6 +38,7 @@ def deep(
     num_data: int | None = None,
     num_samples: int = 1,
     num_prediction_samples: int = 10,
+    bound: str = "standard",
     seed: int = 0,
 ) -> SOLVEGP | DeepGP:
     """
@@ -66,6 +67,7 @@ def deep(
     :param num_data: N; None for the rows of X.
     :param num_samples: draws of the hidden layers in a step, see :class:`DeepGP`.
     :param num_prediction_samples: draws of the hidden layers in predictions.
+    :param bound: "standard", or "log" for the last layer.
     :param seed: seed of the choice of inducing points.
     :return: :class:`DeepGP`; :class:`SOLVEGP` for one layer.
     :raises ValueError: for inputs, counts or a kernel that do not fit each other.
@@ -90,14 +92,15 @@ def deep(
         kernel = Matern52(lengthscales=initialization.median_lengthscales(rows, seed=seed))
     component_checks.require_kernel(kernel, rows.shape[1])
     points = _points(rows, sizes[-1], num_neighbors, kernel, seed)
+    options: dict[str, Any] = {"num_data": num_data, "bound": bound}
     if not layers:
-        return SOLVEGP(kernel, likelihood, points, num_latent_gps=latents, num_data=num_data)
+        return SOLVEGP(kernel, likelihood, points, num_latent_gps=latents, **options)
     return DeepGP(
         [*layers, GPLayer(kernel, points, num_latent_gps=latents)],
         likelihood,
-        num_data=num_data,
         num_samples=num_samples,
         num_prediction_samples=num_prediction_samples,
+        **options,
     )
 
 

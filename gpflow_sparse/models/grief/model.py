@@ -11,7 +11,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
-from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference import collapsed, residual_bounds
 from gpflow_sparse.inference.rotation import rotated_log_density
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.base import require_shape
@@ -81,6 +81,7 @@ class GRIEF(WeightSpaceModel):
         mean_function: MeanFunction | None = None,
         noise_variance: Any = 1.0,
         grid: Sequence[Any] | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
@@ -94,10 +95,12 @@ class GRIEF(WeightSpaceModel):
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
         :param grid: nodes of each column instead; see :class:`GridEigenfunctions`.
+        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log",
+            which is tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
-        _require_options(reweighted, objective)
+        _require_options(reweighted, objective, bound)
         held = keep_training_data(data, batches=True)
         basis = GridEigenfunctions(
             kernel,
@@ -106,7 +109,7 @@ class GRIEF(WeightSpaceModel):
             points_per_dimension,
             grid=grid,
         )
-        self.objective = objective
+        self.objective, self.bound = objective, bound
         super().__init__(
             held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
@@ -302,7 +305,7 @@ class GRIEF(WeightSpaceModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_options(self.reweighted, self.objective)
+        _require_options(self.reweighted, self.objective, self.bound)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
@@ -321,10 +324,16 @@ class GRIEF(WeightSpaceModel):
         statistics.require_current(self._fixed(), self.data)
 
 
-def _require_options(reweighted: Any, objective: Any) -> None:
+def _require_options(reweighted: Any, objective: Any, bound: Any) -> None:
     """:raises ValueError: for unknown options, and for options that exclude each other."""
     checks.require_choice(reweighted, "reweighted", _REWEIGHTED)
     checks.require_choice(objective, "objective", _OBJECTIVES)
+    checks.require_choice(bound, "bound", residual_bounds.BOUNDS)
+    if bound != "standard" and reweighted is not None:
+        raise ValueError(
+            f"bound must be 'standard' with reweighted, got {bound!r}, which needs all rows "
+            "again for every noise variance."
+        )
     if objective == "corrected" and reweighted is not None:
         raise ValueError(
             "objective must be 'bound' or 'likelihood' with reweighted: the correction depends on "

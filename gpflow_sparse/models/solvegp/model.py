@@ -10,12 +10,11 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Likelihood
 from gpflow.utilities import triangular
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
-from gpflow_sparse.inference.residual_bounds import Terms, log_gain
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
 from gpflow_sparse.models.starting import parameters
@@ -62,7 +61,7 @@ class OrthogonalModel(VariationalModel):
         :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
         :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
         :param num_data: N, the number of training rows,
-        :param bound: of SOLVEGP: "standard"; or "log", see there.
+        :param bound: "standard" or "log": see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -71,9 +70,9 @@ class OrthogonalModel(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         checks.require_flag(whiten, "whiten")
-        self.bound = bound
         self.inducing_variable = inducing_variable
         self.whiten = whiten
         self._require_parts(self.input_dim)
@@ -138,12 +137,6 @@ class SOLVEGP(OrthogonalModel):
     at the prior, and allow more than one orthogonal set; ``docs/errata.md`` lists where the printed
     formulas are wrong.
 
-    With ``bound="log"``, for Gaussian noise, q also shrinks the residual process of f given all
-    inducing variables at the training inputs, which makes the bound tighter at the same cost: see
-    :mod:`gpflow_sparse.inference.residual_bounds`. Predictions keep the prior of that process, so
-    that variances may be too large until :func:`gpflow_sparse.calibrate` has been called
-    (``docs/bounds.md``).
-
     Time per step on a batch of n rows: O(n (M + M2)^2 + (M + M2)^3); see
     ``docs/methods/solvegp.md`` for measured times.
     """
@@ -155,23 +148,6 @@ class SOLVEGP(OrthogonalModel):
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         sizes, latents = self.inducing_variable.sizes, self.num_latent_gps
         return [(size, latents) for size in sizes], [(latents, size, size) for size in sizes]
-
-    def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
-        total = super()._sum_over_rows(data, terms)
-        if self.bound == "standard":
-            return total
-        return total + tf.reduce_sum(
-            log_gain(terms.residual / self.likelihood.variance_at(data[0]))
-        )
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        super()._require_parts(num_columns, dtype)
-        checks.require_choice(self.bound, "bound", ("standard", "log"))
-        if self.bound == "log" and not isinstance(self.likelihood, Gaussian):
-            raise ValueError(
-                "likelihood must be Gaussian with bound='log', got "
-                f"{type(self.likelihood).__name__}; take bound='standard'."
-            )
 
     def with_sets(self, *orthogonal: Any) -> "SOLVEGP":
         """
@@ -204,6 +180,7 @@ class SOLVEGP(OrthogonalModel):
         new.q_mu = (*old.q_mu, *new.q_mu[size:])
         new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
         new.jitter, new.standardizer = old.jitter, old.standardizer
+        new.residual_scale = old.residual_scale
         new.calibration = old.calibration
         for R, factor in zip(new.q_sqrt[size:], prior_factors(new)[size:], strict=True):
             R.assign(factor)  # the prior's with the jitter of this model

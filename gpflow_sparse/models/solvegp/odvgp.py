@@ -49,6 +49,7 @@ class ODVGP(OrthogonalModel):
         q_mu: Sequence[Any] | None = None,
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param kernel: as for :class:`gpflow_sparse.models.SOLVEGP`.
@@ -59,6 +60,7 @@ class ODVGP(OrthogonalModel):
         :param q_mu: starting values ``(mu, alpha)``; default zero.
         :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
         :param num_data: N, the number of training rows,
+        :param bound: "standard" or "log": see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         self.num_penalty_samples = num_penalty_samples
@@ -72,6 +74,7 @@ class ODVGP(OrthogonalModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=num_data,
+            bound=bound,
         )
 
     @property

@@ -86,9 +86,9 @@ class DecoupledPosterior(BlockPosterior):
     def terms(self, X: tf.Tensor) -> Terms:
         F = cross_covariance(self._base_set, self.kernel, X)
         block, kl = self._block_and_kl(F, self.num_penalty_samples)
-        mean, var, _ = marginals(self.kernel(X, full_cov=False), [block])
+        mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
         mean = self._add_mean_function(X, mean + self._extra_mean(X, self._alpha))
-        return Terms(mean, var, kl)
+        return Terms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """The block of the base set, whose mean is shifted by ``-b``."""

@@ -100,7 +100,7 @@ class SOLVEGPR(RegressionModel):
             sizes = self.inducing_variable.sizes
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
-            elbo = self._bound_over_pairs()
+            elbo = self.bound_over_pairs()
         return tf.cast(elbo, self.dtype)
 
     @public_method()
@@ -201,11 +201,8 @@ class SOLVEGPR(RegressionModel):
         return collapsed.row_sums(A, errors, self.kernel(X, full_cov=False))
 
     def _bounded(self, sums: collapsed.RowSums, X: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
-        """The sums of some rows for "log" and "block"; for other bounds as they are."""
-        if self.bound == "log":
-            return collapsed.with_log_bound(sums, A, self.kernel(X, full_cov=False), self._noise())
         if self.bound != "block":
-            return sums
+            return super()._bounded(sums, X, A)
         groups = residual_blocks.neighbor_groups(self._places(X), self.block_size)
         Kff = covariance(self.kernel, tf.gather(X, groups.rows))
         return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())

@@ -269,8 +269,8 @@ def start_from_sites(model: Any, data: Any) -> None:
     means = []
     for prior, columns in priors:
         targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
-        posterior = SitePosterior(prior.kernel, model.points, targets, precisions)
-        means.append(posterior.fused_predict_f(Z)[0])
+        found = SitePosterior(prior.kernel, model.points, targets, precisions)
+        means.append(found.fused_predict_f(Z)[0])
     model.q_mu.assign(tf.concat(means, axis=1))
     if model.q_log_scale is not None:
         scales = (closest_scales(model.points, priors) ** -2 + sites[1]) ** -0.5

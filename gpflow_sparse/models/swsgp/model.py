@@ -103,6 +103,7 @@ class SWSGP(VariationalModel):
         q_sqrt: Any = None,
         whiten: bool = False,
         start: str = "sites",
+        bound: str = "standard",
     ) -> None:
         """
         :param kernel: single-output, shared by all latent functions; or SharedIndependent,
@@ -124,6 +125,7 @@ class SWSGP(VariationalModel):
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
+        :param bound: "standard" or "log", see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
@@ -136,6 +138,7 @@ class SWSGP(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         component_checks.require_kernel(kernel, iv.Z.shape[1])
         component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
@@ -267,14 +270,14 @@ class SWSGP(VariationalModel):
                 parts.append(union_terms(prior, X, I, q_I))
                 continue
             if links:  # "chain"
-                mean, var = prior.conditional(X, I, q_I)
+                mean, var, residual = prior.conditional(X, I, q_I)
                 scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
                 penalty = scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
-                mean, var, kl = prior.conditional_and_kl(X, I, q_I)  # [n]: KL_i
+                mean, var, residual, kl = prior.conditional_and_kl(X, I, q_I)  # [n]: KL_i
                 w = self._kl_weights(I, place, tf.shape(X)[0])
                 penalty = self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
-            parts.append(Terms(mean, var, penalty))
+            parts.append(Terms(mean, var, penalty, residual[:, None] + tf.zeros_like(mean)))
         return mixed_terms(self.kernel, parts)
 
     def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:

@@ -97,12 +97,13 @@ class NeighborPosterior(SparsePosterior):
         neighbors, prior = self.X_data.neighbors(X, self.kernel), self._prior
         arguments = X, neighbors, self._q.take(neighbors)
         if self.chain:
-            mean, variance = prior.conditional(*arguments)
+            mean, variance, residual = prior.conditional(*arguments)
             kl = self.prior_kl()
         else:
-            mean, variance, of_rows = prior.conditional_and_kl(*arguments)
+            mean, variance, residual, of_rows = prior.conditional_and_kl(*arguments)
             kl = tf.reduce_sum(of_rows)
-        return Terms(self._add_mean_function(X, mean), variance, kl)
+        residual = residual[:, None] + tf.zeros_like(mean)
+        return Terms(self._add_mean_function(X, mean), variance, kl, residual)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
@@ -144,7 +145,7 @@ class NeighborPosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            return prior.conditional(X, neighbors, q.take(neighbors))
+            return prior.conditional(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 

@@ -43,7 +43,8 @@ def union_terms(prior: NeighborPrior, X: tf.Tensor, active: tf.Tensor, q: Gaussi
     residual = tf.maximum(diagonal - tf.reduce_sum(tf.square(joint.A), axis=0), 0.0)  # [n]
     spread = [tf.reduce_sum(tf.square(half), axis=1) for half in joint.halves()]  # [P, n] each
     variance = residual[:, None] + tf.transpose(tf.add_n(spread))
-    return Terms(joint.mean(), variance, _kl(joint))
+    mean = joint.mean()
+    return Terms(mean, variance, _kl(joint), residual[:, None] + tf.zeros_like(mean))
 
 
 def _kl(joint: JointConditional) -> tf.Tensor:

@@ -11,9 +11,11 @@ import pandas as pd
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
+from gpflow_sparse.tables.fitting.target_advice import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
-from gpflow_sparse.tables.reading.cells import numbers
-from gpflow_sparse.tables.reading.columns import Column, as_frame
+from gpflow_sparse.tables.reading.cells import cells_of, numbers
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import as_frame
 from gpflow_sparse.tables.reading.tables import column_named, notes_of, read_frame
 from gpflow_sparse.tables.reading.targets import Target, read_target, split_target
 
@@ -95,7 +97,8 @@ def split_rows(source: Source) -> Split:
         raise ValueError(f"{source.data} has no outputs: give the column to predict as target.")
     inputs, target = split_target(frame, name, source.task)
     rows = _rows(inputs, target, weights)
-    notes = (*notes_of(cells), *notes)
+    advice = advice_on(target.column.name, target.values, target.num_classes, source.task)
+    notes = (*notes_of(cells), *notes, *advice)
     if target.num_classes is None:
         rows, note = _without_copies(rows)
         notes += (note,) if note else ()
@@ -118,7 +121,7 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     """
     frame, weights, _ = _split_weights(as_frame(read_frame(path)), source)
     name = column_named(name or target.name, list(frame.columns), path)
-    values = read_target(frame[name], target)
+    values = read_target(cells_of(frame[name], target.na_values), target)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         expected = f"one of {', '.join(target.levels[:20])}" if target.levels else "a number"
@@ -187,7 +190,7 @@ def _split_weights(
     if source.row_weights is None:
         return frame, None, ()
     name = column_named(source.row_weights, list(frame.columns), "the table", "row_weights")
-    values = numbers(frame[name])
+    values = numbers(cells_of(frame[name]))
     bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
     if len(bad):
         raise ValueError(

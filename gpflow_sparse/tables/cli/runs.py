@@ -29,7 +29,7 @@ from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
 _PART = 4 * BLOCK
-# Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
+# Scores of fewer rows are unreliable: of so many the root mean squared error is known to 13 %.
 _FEW_ROWS = 30
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 _TITLES = {
@@ -244,8 +244,8 @@ def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int)
     click.echo(f"measured on {num_rows} rows: {kind}", err=True)
     if num_rows < _FEW_ROWS:
         click.echo(
-            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: scores of other rows "
-            "may differ much. Score more rows, or repeat with other values of --split.",
+            f"scores on {num_rows} row{'s' * (num_rows > 1)} are unreliable: scores of other "
+            "rows may differ much. Score more rows, or repeat with other values of --split.",
             err=True,
         )
 

@@ -2,7 +2,8 @@
 
 from gpflow_sparse import _names
 from gpflow_sparse.tables.estimators.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder
 
 __all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
 

@@ -1,7 +1,7 @@
 """Checks of the parameters of the estimators and of their targets."""
 
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Number, Real
 from typing import Any
 
 import gpflow
@@ -9,8 +9,9 @@ import numpy as np
 from gpflow.kernels import Kernel
 from sklearn.utils import check_consistent_length
 
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
-from gpflow_sparse.tables.reading.text_files import number
+from gpflow_sparse.tables.reading.cells import clean, plain_numbers
 
 # Rows whose joint covariance is one matrix.
 _MAX_JOINT_ROWS = 10_000
@@ -25,7 +26,7 @@ def kind_of_non_numbers(y: Any) -> str:
         return ""
     first = values.reshape(-1)[0]
     if texts := [cell for cell in values.reshape(-1).tolist() if isinstance(cell, str)]:
-        found = [text for text in texts if not np.isfinite(number(text))]
+        found = [text for text in texts if plain_numbers([clean(text)]) is None]
         return f"text such as {found[0]!r}" if found else ""
     return "" if first is None or hasattr(first, "__float__") else type(first).__name__
 
@@ -75,4 +76,17 @@ def require_joint(rows: np.ndarray) -> None:
     if len(rows) > _MAX_JOINT_ROWS:
         raise ValueError(
             f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+        )
+
+
+def require_one_type(labels: np.ndarray) -> None:
+    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
+    if labels.dtype != object:
+        return
+    kinds = (str, bool | np.bool_, Number)
+    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
+        names = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            "y must hold labels of one type, texts, numbers or booleans, got "
+            f"{listed(names)}; make them texts."
         )

@@ -24,6 +24,7 @@ from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
     kind_of_non_numbers,
     require_joint,
+    require_one_type,
     require_parameters,
     require_target,
 )
@@ -43,8 +44,9 @@ from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
-from gpflow_sparse.tables.reading.columns import as_frame
-from gpflow_sparse.tables.reading.targets import require_groups, require_one_type
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.encoder import as_frame
+from gpflow_sparse.tables.reading.targets import require_groups
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count
 
@@ -65,6 +67,7 @@ class SparseGPEstimator(BaseEstimator):
         warm_start: bool = False,
         verbose: bool = False,
         checkpoint_dir: Any = None,
+        reading: ReadingOptions | None = None,
     ) -> None:
         self.method = method
         self.kernel = kernel
@@ -75,6 +78,7 @@ class SparseGPEstimator(BaseEstimator):
         self.warm_start = warm_start
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
+        self.reading = reading
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -107,6 +111,7 @@ class SparseGPEstimator(BaseEstimator):
             tries_transforms=self.method == AUTO and self.kernel is None,
             image_shape=options.get("image_shape"),
             seed=options["seed"],
+            reading=self.reading,
         )
         self.encoder_, dataset = encoded_rows(X, Y, units, weights=weights, labels=labels)
         passed = time.perf_counter() - begin
@@ -166,7 +171,6 @@ class SparseGPEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         frame = self._checked(X, reset=False)
         inputs = self.encoder_.transform(frame)
-        self.encoder_.gaps(frame)  # refuses columns of which no cell can be read
         with np.errstate(over="ignore"):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())
@@ -235,6 +239,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param random_state: an integer makes ``fit`` reproducible.
     :param warm_start: start from the hyperparameters of the last fit.
     :param verbose: print what is tried.
+    :param reading: how cells of a DataFrame are read where they do not show it.
     :param checkpoint_dir: folder in which the training steps of a method are kept, if it is given
         by name and without ``time_budget``; the next ``fit`` of the same rows goes on from there.
 

@@ -18,7 +18,9 @@ from gpflow_sparse.tables.estimators.estimators import (
 )
 from gpflow_sparse.tables.fitting.attempts import Attempt
 from gpflow_sparse.tables.methods.registry import stored_recipe
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder
 
 _KINDS = {kind.__name__: kind for kind in (SparseGPRegressor, SparseGPClassifier)}
 _TYPES = {"str": str, "int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -75,6 +77,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, ReadingOptions):
+        return dataclasses.asdict(value)
     raise ValueError(
         f"the estimator cannot be saved with a parameter or label of type {type(value).__name__}; "
         "make it a text or a number."
@@ -102,6 +106,8 @@ def _estimator(found: dict[str, Any], model: gpflow.models.GPModel) -> SparseGPE
     for name in ("kernel", "likelihood"):
         if name not in found["parameters"]:
             given[name] = gpflow.utilities.deepcopy(getattr(model, name, None))
+    if given["reading"] is not None:
+        given["reading"] = ReadingOptions(**given["reading"])
     estimator = kind(**given)
     columns = tuple(Column(**column) for column in found["columns"])
     estimator.encoder_ = TableEncoder.from_columns(columns)

@@ -211,8 +211,6 @@ def _copy_parameters(source: gpflow.models.GPModel, target: gpflow.models.GPMode
 
 
 def attach_units(model: gpflow.models.GPModel, dataset: Dataset) -> gpflow.models.GPModel:
-    """The model, with the standardizer and the table of its data, which are saved with it."""
+    """The model, with the standardizer of its data, which is saved with it."""
     model.standardizer = dataset.standardizer
-    if dataset.table is not None:
-        model.table = dataset.table.to_json()
     return model

@@ -9,12 +9,13 @@ import pandas as pd
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
+from gpflow_sparse.tables.fitting.target_advice import warn_of_outliers
 from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
 from gpflow_sparse.tables.methods.convolutional import parse_shape
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of
-from gpflow_sparse.tables.reading.columns import Column, TableEncoder
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.reading.targets import warn_of_outliers
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableEncoder
 
 
 class Units(NamedTuple):
@@ -29,6 +30,8 @@ class Units(NamedTuple):
     tries_transforms: bool
     image_shape: str | None
     seed: int
+    reading: ReadingOptions | None = None
+    """How cells are read where they do not show it."""
 
 
 def encoded_rows(
@@ -54,7 +57,7 @@ def encoded_rows(
     num_classes = len(labels) or None
     shape = _image_shape(units, frame.shape[1])
     if shape is None:
-        encoder = TableEncoder()
+        encoder = TableEncoder(options=units.reading)
         X = encoder.fit_transform(frame, Y if Y.shape[1] == 1 else None, num_classes)
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
@@ -69,7 +72,6 @@ def encoded_rows(
         robust=has_heavy_tails(units.likelihood),
     )
     rows = standardizer.transform(X, Y)
-    target = Column("y", "category" if labels else "number", levels=tuple(labels))
     return encoder, Dataset(
         name="the data",
         train=rows,
@@ -79,7 +81,6 @@ def encoded_rows(
         num_classes=num_classes,
         standardizer=standardizer,
         image_shape=shape,
-        table=TableFormat(encoder.columns_, target),
         weights=weights,
     )
 

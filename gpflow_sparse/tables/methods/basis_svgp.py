@@ -16,6 +16,7 @@ class BasisSVGP(finite_basis.BasisRecipe):
     idea = "variational inference over the weights of a finite basis: any likelihood, minibatches"
     takes_weights = True
 
+    bound: str = options.bound()
     num_steps: int = options.num_steps()
     batch_size: int = options.batch_size()
     learning_rate: float = options.learning_rate()
@@ -26,5 +27,5 @@ class BasisSVGP(finite_basis.BasisRecipe):
         self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
     ) -> Any:
         basis = basis or finite_basis.make_basis(self, data[0], kernel)
-        given = points.variational(likelihood, data, **given)
+        given = points.variational(likelihood, data, **{"bound": self.bound, **given})
         return gs.models.BasisSVGP(basis, likelihood, **given)

@@ -34,6 +34,7 @@ class Deep(Recipe):
         None, "Points of each layer that a row uses; by default all.", least=1
     )
     num_layers: int = options.num_layers(2, "Layers, 1 to 3.")
+    bound: str = options.bound()
     num_steps: int = options.num_steps(2000)
     batch_size: int = options.batch_size(512)
     learning_rate: float = options.learning_rate()
@@ -59,6 +60,7 @@ class Deep(Recipe):
             "num_layers": self.num_layers,
             "num_neighbors": self.num_neighbors,
             "kernel": kernel,
+            "bound": self.bound,
             "seed": self.seed,
             **given,
         }

@@ -24,6 +24,7 @@ class GRIEF(Recipe):
     num_subset: int = options.num_subset()
     num_basis: int = options.num_basis()
     points_per_dimension: int = options.points_per_dimension()
+    bound: str = options.bound()
     weights: str = option(
         "optimize",
         "integrate over weights and noise, or optimize hyperparameters alone.",
@@ -31,23 +32,12 @@ class GRIEF(Recipe):
     )
     num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 
-    @property
-    def on_grid(self) -> bool:
-        return True
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_basis,)
-
-    @property
-    def can_calibrate(self) -> bool:
-        return super().can_calibrate and self.weights == "optimize"
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         given = {
             "num_eigenfunctions": self.num_basis,
             "points_per_dimension": self.points_per_dimension,
             "noise_variance": likelihood.variance.numpy(),
+            "bound": self.bound,
             **given,
         }
         return gs.models.GRIEF(data, kernel, **given)
@@ -60,7 +50,7 @@ class GRIEF(Recipe):
         if self.weights == "optimize":
             return model
         parts = model.data, model.kernel, model.likelihood
-        given = {"reweighted": "rotated", "grid": model.basis.grid}
+        given = {"reweighted": "rotated", "grid": model.basis.grid, "bound": "standard"}
         return self.build(*parts, **given)
 
     def predictor(self, model: Any) -> Any:

@@ -29,6 +29,7 @@ class ODVGP(Recipe):
         "Columns of the penalty drawn in a step; 0 for all.",
         least=0,
     )
+    bound: str = options.bound()
     whiten: bool = options.whiten()
     initialization: str = options.initialization()
     num_steps: int = options.num_steps()
@@ -57,6 +58,7 @@ class ODVGP(Recipe):
         num_penalty_samples = min(self.num_penalty_samples, sum(variables.sizes[1:])) or None
         given = {
             "whiten": self.whiten,
+            "bound": self.bound,
             "num_penalty_samples": num_penalty_samples,
             **given,
         }

@@ -29,7 +29,7 @@ def ard() -> Any:
 
 
 def metric() -> Any:
-    """Directions along which lengthscales are."""
+    """Axes of the lengthscales."""
     return option(
         "auto",
         "Lengthscales along the columns of X, or along the axes of the gradients of a model. auto: "
@@ -63,6 +63,15 @@ def num_orthogonal(default: int = 256, help: str = "") -> Any:
     """Number of points of the orthogonal set, M2."""
     help = help or "M2, points of the orthogonal set; none beside a base set of all distinct rows."
     return option(default, help, least=0)
+
+
+def bound() -> Any:
+    """Name of the objective."""
+    return option(
+        "standard",
+        "The objective; log is tighter at the same cost.",
+        choices=["standard", "log"],
+    )
 
 
 def whiten() -> Any:
@@ -173,7 +182,7 @@ def num_control_rows() -> Any:
     """Rows where the mean is known exactly."""
     return option(
         500,
-        "Rows of the control variate, where the mean is kept exactly.",
+        "Rows of the control variate, where the mean is known exactly.",
         least=1,
     )
 

@@ -27,6 +27,7 @@ class SWSGP(Recipe):
     num_neighbors: int = option(32, "H, inducing points that a row uses.", least=1)
     kl_weighting: str = options.kl_weighting()
     covariance: str = option("diag", "Covariance of q.", choices=["diag", "dense"])
+    bound: str = options.bound()
     initialization: str = options.initialization("random")
     num_steps: int = options.num_steps(3000)
     batch_size: int = options.batch_size(128)
@@ -39,7 +40,8 @@ class SWSGP(Recipe):
         (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
         H = min(self.num_neighbors, len(Z))
         variables = gs.inducing_variables.NeighborInducingPoints(Z, H)
-        given = {"covariance": self.covariance, "kl_weighting": self.kl_weighting, **given}
+        names = ("covariance", "kl_weighting", "bound")
+        given = {name: getattr(self, name) for name in names} | given
         given = points.variational(likelihood, data, **given)
         return gs.models.SWSGP(kernel, likelihood, variables, **given)
 

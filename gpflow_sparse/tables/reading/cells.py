@@ -1,328 +1,325 @@
-"""Numbers, dates, labels and gaps in the cells of a column of a table.
+"""The one reading of numbers, dates, labels and missing cells, for every file and data frame.
 
 A cell is read from its own text and from what training decided on its column, never from other
-cells of its file, so that a row means the same in every file.
+cells of its table, so that a row means the same in every table.
 """
 
 import re
-import warnings
+import unicodedata
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-# Texts of missing cells, in lower case.
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>"})
-_EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
-# Numbers by the character before decimals: without separators of thousands, and with them. Groups
-# follow one to three digits, of which the first is not zero.
-_PLAIN = {
-    mark: re.compile(rf"[+-]?(?:[0-9]+(?:{dot}[0-9]*)?|{dot}[0-9]+){_EXPONENT}")
-    for mark, dot in ((".", r"\."), (",", ","))
-}
-_GROUPED = {
-    mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}})+(?:{dot}[0-9]*)?{_EXPONENT}")
-    for mark, dot, group in ((".", r"\.", ","), (",", ",", r"\."))
-}
-_OTHER = {".": ",", ",": "."}
-CURRENCIES = ("$", "€", "£", "¥", "₹", "USD", "EUR", "GBP", "JPY", "CHF", "CNY", "INR")
-_CURRENCY = "|".join(map(re.escape, CURRENCIES))
-_AMOUNT = re.compile(
-    rf"(?P<sign>[+-]?)(?:(?P<before>{_CURRENCY})\s?)?(?P<number>[+-]?[0-9.,]+{_EXPONENT})"
-    rf"(?:\s?(?P<after>{_CURRENCY}|%))?"
+MISSING_WORDS = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-", "--")
+"""
+Texts of missing cells, in lower case: everywhere in columns of numbers and dates, and in text files
+where they are not in quotes. In a data frame such a text is a level of a category.
+"""
+MISSING_LEVEL = "(missing)"
+OTHER = {".": ",", ",": "."}
+_LARGEST_WHOLE = 2.0**53
+_ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
+
+_PLAIN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_CURRENCY = r"[$€£¥₹]|USD|EUR|GBP|JPY|CHF|CNY|INR"
+_NUMBER = re.compile(
+    rf"(\()?([+-]?)\s?(?:(?P<before>{_CURRENCY})\s?)?([+-]?)"
+    r"(?P<digits>[0-9][0-9.,' ]*|[.,][0-9]+)(?P<exponent>[eE][+-]?[0-9]+)?(-)?"
+    r"(?:\s?(?P<after>[^\d\s.,()+'-][^\d()]{0,11}))?(\))?"
 )
+# Digits by the character before decimals; groups of three follow one to three digits, the first of
+# which is not zero, and are all separated by the same character.
+_DIGITS = {
+    mark: re.compile(
+        rf"(?:[0-9]+|[1-9][0-9]{{0,2}}([{other}' ])[0-9]{{3}}(?:\1[0-9]{{3}})*)?(?:{dot}[0-9]*)?"
+    )
+    for mark, dot, other in ((".", r"\.", ","), (",", ",", "."))
+}
 # Codes of digits: 007 has zeros that its number lacks, and float64 has no more than 15 digits.
 _CODE = re.compile(r"[+-]?(?:0[0-9]|[0-9]{16,}$)")
-_LARGEST_WHOLE = 2.0**53
-# Dates of which the first part may be the day or the month.
-_AMBIGUOUS_DATE = re.compile(r"^(\d{1,2})([-/.])(\d{1,2})[-/.]\d{2,4}.*")
-_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATE = re.compile(
-    r"(\w{3,9},? )?"  # a day of the week
-    r"(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|(19|20)\d\d[-/](0?[1-9]|1[0-2])"
-    rf"|\d{{1,4}}[- ]{_MONTH}[- ,]+\d{{1,4}}|{_MONTH} \d{{1,2}}(st|nd|rd|th)?,? \d{{4}})([ T,].*)?",
-    re.IGNORECASE,
+    rf"""(?:[a-z]{{3,9}},?\s)?(?:  # a day of the week
+      (?P<y1>[0-9]{{4}})(?P<s1>[-/.])(?P<m1>[0-9]{{1,2}})(?:(?P=s1)(?P<d1>[0-9]{{1,2}}))?
+    | (?P<a>[0-9]{{1,2}})(?P<s2>[-/.])(?P<b>[0-9]{{1,2}})(?P=s2)(?P<y2>[0-9]{{4}}|[0-9]{{2}})
+    | (?P<d3>[0-9]{{1,2}})[-.\s]{{1,2}}(?P<m3>{_MONTHS})[a-z]*[-.,\s]{{1,2}}
+      (?P<y3>[0-9]{{4}}|[0-9]{{2}})
+    | (?P<m4>{_MONTHS})[a-z]*\.?\s(?P<d4>[0-9]{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y4>[0-9]{{4}}))
+    (?:(?:T|,?\s+)(?P<hour>[0-9]{{1,2}}):(?P<minute>[0-9]{{2}})
+      (?::(?P<second>[0-9]{{2}}(?:\.[0-9]{{1,9}})?))?(?:\s?(?P<half>[ap])\.?m\.?)?)?
+    (?:\s?(?:Z|UTC|GMT|[+-][0-9]{{2}}:?(?:[0-9]{{2}})?))?""",
+    re.VERBOSE | re.IGNORECASE,
 )
 
 
-class Reading(NamedTuple):
-    """How the numbers of a column are written."""
+@dataclass(frozen=True)
+class ReadingOptions:
+    """
+    How a table is read, where this should be otherwise than what is found in it.
 
-    decimal: str = "."
-    """The character before decimals, "." or ","; the other one separates thousands."""
-    thousands: bool = False
-    """Whether cells of training had separators of thousands."""
+    :param encoding: encoding of a text file.
+    :param separator: the character between the cells of a text file; None to find it.
+    :param header: whether the first row of a text file has names; None to tell from its cells.
+    :param skip_rows: lines of a text file above its first row.
+    :param decimal: "." or "," before decimals, in columns whose cells show neither; None to take
+        the one that other columns of the table show.
+    :param thousands: "." or "," between thousands: the other one stands before decimals. Blanks
+        and apostrophes are read as separators of thousands anyway.
+    :param na_values: further texts and numbers that stand for missing cells, such as "-99.9".
+    :param day_first: whether the day stands before the month in dates of which no cell shows it.
+    """
+
+    encoding: str = "utf-8"
+    separator: str | None = None
+    header: bool | None = None
+    skip_rows: int = 0
+    decimal: str | None = None
+    thousands: str | None = None
+    na_values: tuple[str, ...] = ()
+    day_first: bool | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "na_values", tuple(self.na_values))
+        for name, allowed in (("decimal", (".", ",", None)), ("thousands", (".", ",", None))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be '.' or ',', got {getattr(self, name)!r}.")
+        if self.decimal is not None and self.decimal == self.thousands:
+            raise ValueError(f"decimal and thousands must differ, got {self.decimal!r} for both.")
+        if self.separator is not None and len(self.separator) != 1:
+            raise ValueError(f"separator must be one character, got {self.separator!r}.")
+
+    @property
+    def usual_decimal(self) -> str | None:
+        """The decimal mark of columns whose cells show none; None if no option says it."""
+        return self.decimal or (OTHER[self.thousands] if self.thousands else None)
+
+
+def clean(text: str) -> str:
+    """A text in Unicode's form NFC, without zero-width characters and blanks around it."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate(_ZERO_WIDTH).replace("\u2212", "-")
+        text = re.sub(r"[\u00a0\u2007\u2009\u202f]", " ", text)
+    return text.strip()
+
+
+def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
+    """
+    The cells of a column of any type [N]: float64 with NaN for missing and infinite cells, dates
+    and local times as datetime64 with NaT, or clean texts with None. Booleans are texts, durations
+    are numbers of days.
+
+    :param na_values: texts and numbers that are missing.
+    :raises ValueError: for complex numbers, and for lists in a column of Arrow.
+    """
+    kind: Any = column.dtype
+    if isinstance(kind, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
+    elif isinstance(kind, pd.SparseDtype):
+        column = column.sparse.to_dense()
+    elif zone := getattr(getattr(kind, "pyarrow_dtype", kind), "tz", None):
+        # local hours and weekdays; pandas would give those in UTC for a column of Arrow
+        column = column.astype(pd.DatetimeTZDtype("ns", zone)).dt.tz_localize(None)
+    elif isinstance(kind, pd.CategoricalDtype):
+        column = column.astype(object)
+    kind, na_labels = column.dtype, {_label(clean(na)) for na in na_values}
+    if kind.kind in "iuf":
+        values = column.to_numpy(np.float64, na_value=np.nan)
+        absent = [float(na) for na in na_labels if _PLAIN.fullmatch(na)]
+        return np.where(np.isfinite(values) & ~np.isin(values, absent), values, np.nan)
+    if kind.kind == "M":
+        return column.to_numpy("datetime64[ns]", na_value=np.datetime64("NaT"))
+    if kind.kind == "m":
+        return column.to_numpy("timedelta64[ns]") / np.timedelta64(1, "D")
+    if kind.kind == "c" or re.match(r"(\w*list|struct|map)<", str(kind)):
+        raise ValueError(
+            f"column {column.name!r} must hold single real numbers, dates or texts, got {kind}; "
+            "drop it or split it."
+        )
+    missing, texts = column.isna().to_numpy(), column.astype(str).to_numpy(object)
+    texts[missing] = None
+
+    def cleaned(text: str) -> str | None:
+        text = clean(text)
+        return None if not text or (na_labels and _label(text) in na_labels) else text
+
+    return by_text(texts, cleaned, object)
+
+
+def by_text(cells: np.ndarray, function: Callable[[str], Any], dtype: Any = float) -> np.ndarray:
+    """A function of each text, called once for equal ones [N]; NaN or None for missing cells."""
+    known = {text: function(text) for text in dict.fromkeys(cells.tolist()) if text is not None}
+    known[None] = None
+    return np.array([known[text] for text in cells.tolist()], dtype)
+
+
+def places(cells: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+    """Positions of cells among different texts [N]; -1, the last one, for other cells."""
+    index = {text: i for i, text in enumerate(texts)}  # pandas merges texts that are not Unicode
+    return np.array([index.get(cell, -1) for cell in cells.tolist()], np.int64)
+
+
+def is_missing(cells: np.ndarray) -> np.ndarray:
+    """Which of the cells, see :func:`cells_of`, are missing [N]."""
+    return np.asarray(pd.isna(cells))
+
+
+class Number(NamedTuple):
+    """The possible meanings of a text."""
+
+    values: dict[str, float]
+    """Value by the character before decimals; empty for a text that is not a number."""
     unit: str = ""
-    """A currency, or "%", beside the numbers of training; or none."""
+    """What stands beside the number, such as "€", "%" or "kg"."""
 
 
-_POINTS = Reading()
-
-
-class Evidence(NamedTuple):
-    """The reading of the numbers of a column, and what its cells show about it."""
-
-    reading: Reading
-    comma: bool = False
-    """Whether there are decimal commas."""
-    undecided: str = ""
-    """A cell such as 1,234, if no cell shows whether the comma separates thousands; or none."""
-    contrary: str = ""
-    """A cell that can only have the other decimal mark, or none."""
-
-
-def is_missing(cells: pd.Series) -> np.ndarray:
-    """Which cells are missing: empty, NaN, infinite, or a text such as "NA" [N]."""
-    missing = cells.isna().to_numpy()
-    if pd.api.types.is_numeric_dtype(cells.dtype):
-        return missing | ~np.isfinite(cells.to_numpy(np.float64, na_value=np.nan))
-    if is_text(cells):
-        found = np.fromiter((text.lower() in _MISSING for text in texts_of(cells)), bool)
-        return missing | found
-    return missing
-
-
-def texts_of(cells: pd.Series) -> list[str]:
-    """The cells as texts without blanks around them."""
-    return [str(cell).strip() for cell in cells.tolist()]
-
-
-def numbers(cells: pd.Series, reading: Reading = _POINTS) -> np.ndarray:
+def parse_number(text: str) -> Number:
     """
-    The cells as float64 [N], NaN for what is not a finite number, such as dates.
-
-    Where the other decimal mark can only be one, as in 0,25, it is; where it can separate
-    thousands, as in 1,234, it does. A cell with another currency than the column's is no number,
-    nor is one without % in a column of percentages.
+    The meanings of a clean text as a number: with or without separators of thousands, a currency
+    before or after it, another unit after it, and a minus sign before it, after it, or, as in
+    accounting, as parentheses.
     """
-    if is_text(cells):
-        texts = texts_of(cells)
-        plain = _plain_numbers(texts) if reading == _POINTS else None
-        if plain is not None:
-            return plain
-        known = {text: _value(text, reading) for text in set(texts)}
-        values = np.array([known[text] for text in texts], np.float64)
-    elif pd.api.types.is_datetime64_any_dtype(cells) or reading.unit == "%":
-        return np.full(len(cells), np.nan)
-    else:
-        values = cells.to_numpy(np.float64, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return Number({})
+    opened, sign, before, inner, digits, exponent, minus, after, closed = match.groups()
+    signs = sum(map(bool, (opened, sign, inner, minus)))
+    if bool(opened) != bool(closed) or signs > 1 or (before and after):
+        return Number({})
+    factor = -1.0 if opened or minus or "-" in (sign, inner) else 1.0
+    digits, values = digits.rstrip(), {}
+    for mark, form in _DIGITS.items():
+        if form.fullmatch(digits):
+            plain = "".join("." if c == mark else c for c in digits if c.isdigit() or c == mark)
+            values[mark] = factor * float(plain + (exponent or ""))
+    return Number(values, (before or after or "").strip())
 
 
-def _plain_numbers(texts: list[str]) -> np.ndarray | None:
-    """
-    Values of texts that are all numbers with decimal points, empty, or too large (NaN) [N]; None
-    for others. It takes a tenth of the time of reading each text alone.
-    """
-    if "".join(texts).encode(errors="replace").translate(None, b"0123456789.+-eE"):
-        return None
-    try:
-        values = np.array([float(text or "nan") for text in texts])
-    except ValueError:
-        return None
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _value(text: str, reading: Reading) -> float:
-    number, unit = _without_unit(text)
-    return _parsed(number, reading.decimal) if _fits(unit, reading.unit) else np.nan
-
-
-def _fits(unit: str, expected: str) -> bool:
-    """Whether a number with this sign may stand in a column of the expected one."""
+def fits(unit: str, expected: str) -> bool:
+    """Whether a number with this unit may stand in a column of the expected one."""
     return unit == expected or (not unit and expected != "%")
 
 
-def _without_unit(text: str) -> tuple[str, str]:
-    """A number without its currency or percent sign, and that sign; the text if it has none."""
-    if _PLAIN["."].fullmatch(text):  # most cells
-        return text, ""
-    match = _AMOUNT.fullmatch(text)
-    if match is None or (match["before"] and match["after"]):
-        return text, ""
-    return match["sign"] + match["number"], match["before"] or match["after"] or ""
-
-
-def _parsed(number: str, decimal: str) -> float:
-    """The value of a number without unit; NaN for other texts."""
-    for mark in (decimal, _OTHER[decimal]):
-        if _PLAIN[mark].fullmatch(number):
-            return float(number.replace(mark, "."))
-        if _GROUPED[mark].fullmatch(number):
-            return float(number.replace(_OTHER[mark], "").replace(mark, "."))
-    return np.nan
-
-
-class _Number(NamedTuple):
-    """A text of a column that may be a number, and how many cells have it."""
-
-    text: str
-    number: str
-    unit: str
-    marks: str
-    """The possible characters before decimals: ".", ",", ".," for both, or none for no number."""
-    num_cells: int
-
-
-def _number(text: str, num_cells: int) -> _Number:
-    number, unit = _without_unit(text)
-    marks = (m for m in _PLAIN if _PLAIN[m].fullmatch(number) or _GROUPED[m].fullmatch(number))
-    return _Number(text, number, unit, "".join(marks), num_cells)
-
-
-def evidence_of(cells: pd.Series) -> Evidence:
+def plain_numbers(texts: Sequence[str | None]) -> np.ndarray | None:
     """
-    The reading of the numbers of a column, from its cells that can be read in one way only.
-
-    The decimal mark is taken from cells that can have no other: 0.5, 1,234.5, and 1,234,567, whose
-    commas can only separate thousands. Without such cells points are decimal. Commas, as in 1,234,
-    then separate thousands if other whole numbers have three digits at most and some have three, or
-    if there are points, and are decimal otherwise.
+    The values of texts that are all numbers with decimal points and nothing else, or missing (NaN);
+    None for others. It takes a tenth of the time of reading each text alone.
     """
-    texts = texts_of(cells) if is_text(cells) else []
-    if _plain_numbers(texts) is not None:
-        return Evidence(_POINTS)
-    found = [_number(text, count) for text, count in Counter(texts).items()]
-    found = [cell for cell in found if cell.marks]
-    unit = _unit_of(found)
-    found = [cell for cell in found if _fits(cell.unit, unit)]
-    decimal, is_proven = _decimal_of(found)
-    grouped = [c.text for c in found if _is_grouped(c.number, decimal)]
-    other = [c.text for c in found if c.marks == _OTHER[decimal]]
-    commas = [c.text for c in found if "," in c.number and c.marks != "."]
-    return Evidence(
-        Reading(decimal, bool(grouped), unit),
-        comma=decimal == "," and bool(commas),
-        undecided="" if is_proven or not commas else commas[0],
-        contrary=other[0] if other else "",
-    )
+    known = [text or "nan" for text in texts]
+    if "".join(known).encode(errors="replace").translate(None, b"0123456789.+-eEna"):
+        return None
+    try:
+        return np.array(list(map(float, known)))
+    except ValueError:
+        return None
 
 
-def _unit_of(found: list[_Number]) -> str:
-    """The sign of a column in which most of these cells are numbers; of the most frequent ones."""
-    counts: Counter[str] = Counter()
-    for cell in found:
-        counts[cell.unit] += cell.num_cells
-    units = ["", *sorted(counts)]
-    return max(units, key=lambda unit: sum(counts[u] for u in counts if _fits(u, unit)))
-
-
-def _decimal_of(found: list[_Number]) -> tuple[str, bool]:
-    """The character before decimals, and whether cells show what commas mean, if there are any."""
-    votes = {mark: sum(c.num_cells for c in found if c.marks == mark) for mark in _PLAIN}
-    if any(votes.values()):
-        return max(_PLAIN, key=lambda mark: votes[mark]), True
-    has = {mark: any(mark in c.number for c in found) for mark in _PLAIN}
-    if not has[","] or has["."]:
-        return ".", not has[","]
-    longest = max((len(c.number.lstrip("+-")) for c in found if "," not in c.number), default=0)
-    return (".", True) if longest == 3 else (",", False)
-
-
-def _is_grouped(number: str, decimal: str) -> bool:
-    """Whether a number has separators of thousands."""
-    return not _PLAIN[decimal].fullmatch(number) and any(
-        _GROUPED[mark].fullmatch(number) for mark in _PLAIN
-    )
-
-
-def strange_marks(cells: pd.Series, reading: Reading) -> tuple[list[str], list[str]]:
-    """Cells with separators of thousands, if training had none, and with the other decimal mark."""
-    texts = texts_of(cells) if is_text(cells) else []
-    if reading == _POINTS and _plain_numbers(texts) is not None:
-        return [], []
-    found = [_number(text, 1) for text in texts]
-    found = [cell for cell in found if cell.marks and _fits(cell.unit, reading.unit)]
-    grouped = [c.text for c in found if _is_grouped(c.number, reading.decimal)]
-    other = [c.text for c in found if c.marks == _OTHER[reading.decimal]]
-    return [] if reading.thousands else grouped, other
-
-
-def labels_of(cells: pd.Series) -> np.ndarray:
+def numbers(cells: np.ndarray, decimal: str = ".", unit: str = "") -> np.ndarray:
     """
-    Labels as texts: each number in one spelling, such as 1 for 1.0, and True and False.
+    The numbers of a column [N], NaN for other cells: for dates, for numbers that have another
+    decimal mark or unit than the column, and in a column of percentages for those without %.
 
-    Texts whose zeros a number would lack, such as 01, stay as they are.
+    :param cells: see :func:`cells_of`.
     """
-    if not is_text(cells) and not pd.api.types.is_bool_dtype(cells):
-        values = numbers(cells)
-        texts = cells.astype(str).to_numpy(dtype=object)
-        with np.errstate(invalid="ignore"):
-            whole = (values == np.round(values)) & (np.abs(values) < _LARGEST_WHOLE)
-        texts[whole] = values[whole].astype(np.int64).astype(str)
-        return texts
-    texts = texts_of(cells)
-    known = {text: _label(text) for text in set(texts)}
-    return np.array([known[text] for text in texts], dtype=object)
+    if cells.dtype.kind == "f" and unit != "%":
+        return cells
+    if cells.dtype != object:
+        return np.full(len(cells), np.nan)
+
+    def value(text: str) -> float:
+        found = parse_number(text)
+        return found.values.get(decimal, np.nan) if fits(found.unit, unit) else np.nan
+
+    values = plain_numbers(cells.tolist()) if decimal == "." and not unit else None
+    values = by_text(cells, value) if values is None else values
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def labels_of(cells: np.ndarray) -> np.ndarray:
+    """
+    Labels as texts [N]: each number in one spelling, such as 1 for 1.0, and True and False; texts
+    whose zeros a number would lack, such as 01, stay as they are. Missing cells are "(missing)".
+    """
+    texts = cells
+    if cells.dtype != object:
+        texts = cells.astype(str).astype(object)
+        texts[is_missing(cells)] = None
+        texts = by_text(texts, lambda text: text.removesuffix("T00:00:00.000000000"), object)
+    labels = by_text(texts, _label, object)
+    return np.where(is_missing(labels), MISSING_LEVEL, labels)
 
 
 def _label(text: str) -> str:
     if text.lower() in ("true", "false"):
         return text.capitalize()
-    if not _PLAIN["."].fullmatch(text) or _CODE.match(text):
+    if not _PLAIN.fullmatch(text) or _CODE.match(text) or not np.isfinite(float(text)):
         return text
     value = float(text)
-    if not np.isfinite(value):
-        return text
     is_whole = value == round(value) and abs(value) < _LARGEST_WHOLE
     return str(int(value)) if is_whole else repr(value)
 
 
-def days(cells: pd.Series, day_first: bool = False) -> np.ndarray:
-    """Dates as days since 1970 [N], NaN for what is not a date, such as numbers."""
-    if not pd.api.types.is_datetime64_any_dtype(cells):
-        # pandas also takes numbers and words: 5 as nanoseconds or this month's day, "now", "noon"
-        cells = pd.Series(texts_of(cells), dtype=object).where(like_dates(cells), None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a format was guessed
-        try:
-            dates = pd.to_datetime(
-                cells, errors="coerce", format="mixed", utc=True, dayfirst=day_first
-            )
-        except (ValueError, TypeError):
-            return np.full(len(cells), np.nan)
-    elapsed = dates - pd.Timestamp(0, tz="UTC")
-    return (elapsed / pd.Timedelta(days=1)).to_numpy(np.float64)
+def days(cells: np.ndarray, day_first: bool = False) -> np.ndarray:
+    """Dates as days since 1970 [N] in local time; NaN for what is not a date, such as numbers."""
+    if cells.dtype == object:
+        texts = by_text(cells, lambda text: _iso(_DATE.fullmatch(text), day_first), object)
+        parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce")
+        cells = parsed.to_numpy("datetime64[ns]")
+    if cells.dtype.kind != "M":
+        return np.full(len(cells), np.nan)
+    return np.asarray((cells - np.datetime64(0, "ns")) / np.timedelta64(1, "D"))
 
 
-def like_dates(cells: pd.Series) -> np.ndarray:
-    """Which cells are texts in the form of a date [N]."""
-    if not is_text(cells):
-        return np.zeros(len(cells), bool)
-    return np.fromiter((bool(_DATE.fullmatch(text)) for text in texts_of(cells)), bool, len(cells))
+def _iso(match: re.Match[str] | None, day_first: bool) -> str | None:
+    """The local time of a date; None for another text and for a year of two digits."""
+    if match is None:
+        return None
+    found = match.groupdict()
+    year = found["y1"] or found["y2"] or found["y3"] or found["y4"]
+    if len(year) < 4:
+        return None
+    name = found["m3"] or found["m4"]
+    month = 1 + _MONTHS.split("|").index(name.lower()) if name else found["m1"]
+    day = found["d1"] or found["d3"] or found["d4"] or 1
+    if found["a"]:
+        day, month = (found["a"], found["b"]) if day_first else (found["b"], found["a"])
+    hour = int(found["hour"] or 0)
+    if found["half"]:
+        hour = hour % 12 + 12 * (found["half"].lower() == "p")
+    second = found["second"] or "00"
+    return f"{year}-{int(month):02}-{int(day):02}T{hour:02}:{found['minute'] or '00'}:{second}"
 
 
-def date_order(texts: pd.Series) -> tuple[bool, str]:
-    """
-    Whether the day stands before the month, and a few words on that; none if no date depends on it.
+class DateForms(NamedTuple):
+    """What the texts of a column show about its dates."""
 
-    It does if a first part is above 12, or no second part is and the parts are separated by dots.
-    """
-    parts = texts.str.strip().str.extract(_AMBIGUOUS_DATE.pattern).dropna()
-    if not len(parts):
-        return False, ""
-    day_first, month_first = ((parts[i].astype(int) > 12).sum() for i in (0, 2))
-    if not day_first and not month_first:
-        first = bool((parts[1] == ".").mean() > 0.5)
-        return first, f"{'day' if first else 'month'} first, although no cell shows the order"
-    words = "day first" if day_first > month_first else "month first"
-    if others := min(day_first, month_first):
-        words += f" but for {others} cells that can only be read otherwise"
-    return bool(day_first > month_first), words
+    num_full: int
+    """Cells in the form of a date with four digits for the year."""
+    num_short: int
+    """Cells in the form of a date with two digits for the year."""
+    short: str
+    """The first of these."""
+    day_first: bool | None
+    """Whether the day stands before the month; None if no cell shows it."""
+    depends_on_order: bool
+    """Whether there are dates such as 1/2/2020."""
 
 
-def date_formats(texts: pd.Series) -> pd.Series:
-    """One cell of each format among dates of text: of each order of digits, letters and signs."""
-    forms = texts.str.strip().replace({r"\d+": "0", "[A-Za-z]+": "a"}, regex=True)
-    return texts[~forms.duplicated()]
-
-
-def is_text(cells: pd.Series) -> bool:
-    """Whether the cells are neither numbers nor booleans nor dates."""
-    kind = cells.dtype
-    return not (
-        pd.api.types.is_numeric_dtype(kind)
-        or pd.api.types.is_bool_dtype(kind)
-        or pd.api.types.is_datetime64_any_dtype(kind)
-    )
+def date_forms(cells: np.ndarray) -> DateForms:
+    """The forms of the dates of a column of texts, see :func:`cells_of`."""
+    found = [(m, n) for text, n in Counter(cells).items() if text and (m := _DATE.fullmatch(text))]
+    short = [(m, n) for m, n in found if len(m["y2"] or m["y3"] or "year") == 2]
+    numeric = [(m, n) for m, n in found if m["a"]]
+    first, second = (sum(n for m, n in numeric if int(m[part]) > 12) for part in "ab")
+    day_first: bool | None = first > second
+    if not first and not second:
+        dots = sum(n for m, n in numeric if m["s2"] == ".")
+        day_first = True if 2 * dots > sum(n for _, n in numeric) else None
+    num_short = sum(n for _, n in short)
+    num_full = sum(n for _, n in found) - num_short
+    example = short[0][0].group() if short else ""
+    return DateForms(num_full, num_short, example, day_first, bool(numeric))

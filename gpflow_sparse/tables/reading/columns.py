@@ -1,390 +1,386 @@
-"""The encoding of a table as a matrix of numbers."""
+"""Decisions of training on the columns of a table: kinds, how cells are read, encodings."""
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
-from gpflow_sparse.data.limits import listed
-from gpflow_sparse.tables.reading.cells import days, is_missing, labels_of, numbers, strange_marks
-from gpflow_sparse.tables.reading.column_kinds import (
-    MAX_LEVELS,
+from gpflow_sparse.data.limits import quoted
+from gpflow_sparse.tables.reading.cells import (
     MISSING_LEVEL,
-    Column,
-    learn_column,
-    seasonal_features,
+    MISSING_WORDS,
+    OTHER,
+    ReadingOptions,
+    cells_of,
+    date_forms,
+    days,
+    fits,
+    is_missing,
+    labels_of,
+    numbers,
+    parse_number,
+    plain_numbers,
 )
-from gpflow_sparse.tables.reading.level_averages import averages_of, with_averages
-from gpflow_sparse.validation.atomic import atomic
 
-__all__ = ["Column", "TableEncoder"]
+# A column of text is numbers or dates if at least this fraction of its cells is.
+MIN_SHARE = 0.9
+# Levels of a category with an indicator column each; rarer ones share the origin.
+MAX_LEVELS = 30
+# Text with more distinct values than this fraction of the rows tells rows apart, not groups.
+_IDENTIFIER, _MIN_ROWS = 0.5, 20
+# The smallest of so many different values, or the largest, is far from the others if it is so many
+# ranges of these away; a value of nines, such as -99.9 or 9999, at half a range.
+_MIN_DISTINCT, _FAR, _FAR_NINES = 4, 10.0, 0.5
+_DEFAULT = ReadingOptions()
+# Rows from which the usual character before decimals is found.
+_FIRST_ROWS = 10_000
+PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+# Days since 1970 and their angles are rounded to 1e-11, so equal times of two days would differ.
+_DECIMALS = 9
 
-# Rows by which repeated columns are found, before all rows of such columns are compared.
-_FIRST_ROWS = 50
 
-
-class TableEncoder(TransformerMixin, BaseEstimator):
+@dataclass(frozen=True)
+class Column:
     """
-    Numbers from a table with numbers, categories, dates, and missing cells.
+    Kind and encoding of one column of a table; all fields are plain values, stored as JSON.
 
-    Numbers stay as they are; missing ones become the median of their column, beside a column that
-    is 1 where they were missing. Text, booleans, and columns named in ``categories`` become one
-    indicator column for each level (at most 30; rarer and unknown levels are all zeros). Where
-    there are more levels, and targets are given, the average target of the level stands beside
-    these, for unknown levels that of all rows. For the training rows :meth:`fit_transform` has
-    averages of other rows, as they are meant to be used. Dates
-    become days since 1970 and, if the column covers at least two of them, the sine and the cosine
-    of the periods year, week and day. Constant columns, repeated columns, and text that differs in
-    most rows are dropped. Columns are found by name, in any order.
-
-    How cells are read - decimal mark, separators of thousands, currency or percent, order of day
-    and month - is decided by ``fit``, and each cell of a later table is read so, whatever else that
-    table holds. After ``fit``, ``columns_`` holds one :class:`Column` for each column, and
-    ``notes_`` the sentences that say what was done.
-
-    :param categories: names of columns of numbers that are categories.
+    :param name: the column.
+    :param kind: "number", "category", "date", or "dropped" for a column that is not used.
+    :param fill: number that replaces missing cells: the median of the others; days for dates.
+    :param missing: whether cells were missing; then an indicator column stands beside the numbers.
+    :param decimal: the character before decimals, "." or ",".
+    :param thousands: whether cells of training had the other character between thousands.
+    :param unit: a currency, "%" or another unit beside the numbers of training; empty for none.
+    :param day_first: whether dates such as 1/2/2020 have the day before the month.
+    :param levels: categories with an indicator column each; other categories are all zeros.
+    :param periods: periods of a date with a sine and a cosine each: of "year", "week", "day".
+    :param averaged: levels with an average target of their rows, where not all have an indicator.
+    :param averages: A numbers for each of these levels, and A for any other level.
+    :param na_values: further texts and numbers that stand for missing cells.
+    :param note: one sentence on what is done with the column; empty for plain numbers.
     """
 
-    def __init__(self, categories: Sequence[str] = ()) -> None:
-        self.categories = categories
+    name: str
+    kind: str
+    fill: float = 0.0
+    missing: bool = False
+    decimal: str = "."
+    thousands: bool = False
+    unit: str = ""
+    day_first: bool = False
+    levels: tuple[str, ...] = ()
+    periods: tuple[str, ...] = ()
+    averaged: tuple[str, ...] = ()
+    averages: tuple[float, ...] = ()
+    na_values: tuple[str, ...] = ()
+    note: str = ""
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, num_classes: int | None = None) -> "TableEncoder":
-        """
-        Learn kinds, medians and levels of the columns.
-
-        :param X: a DataFrame, or an array, whose columns are then called x0, x1, and so on.
-        :param y: targets [N], numbers or integer labels; without these there are no averages.
-        :param num_classes: None for numbers.
-        :raises ValueError: if no column is left, or a name in ``categories`` is unknown.
-        """
-        frame = as_frame(X)
-        unknown = [name for name in self.categories if name not in frame.columns]
-        if unknown:
-            raise ValueError(
-                f"categories must be columns of X, got {unknown}; X has {list(frame.columns)[:20]}."
-            )
-        self.feature_names_in_ = np.array(frame.columns, dtype=object)
-        self.n_features_in_ = frame.shape[1]
-        columns = [learn_column(frame[name], as_category=name in self.categories) for name in frame]
-        self.columns_ = tuple(_without_repeated(frame, columns))
-        self.columns_, _ = self._averaged(frame, y, num_classes)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None, num_classes: int | None = None) -> np.ndarray:
-        """Learn the columns, see :meth:`fit`, and encode the training rows [N, D]."""
-        return self.fit(X, y, num_classes).transform_training(X, y, num_classes)
-
-    def transform_training(self, X: Any, y: Any, num_classes: int | None = None) -> np.ndarray:
-        """The encoded training rows [N, D], with averages of other rows than each."""
-        frame = as_frame(X, list(self.feature_names_in_))
-        values = np.array(self.transform(X))  # may be a table, after set_output
-        if any(column.averaged for column in self.columns_):
-            parts, start = self._averaged(frame, y, num_classes)[1], 0
-            for column in self.columns_:
-                if column.name in parts:
-                    first = start + len(column.levels)
-                    values[:, first : first + column.num_averages] = parts[column.name]
-                start += _width(column)
-        return values
-
-    def _averaged(
-        self, frame: pd.DataFrame, y: Any, num_classes: int | None
-    ) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
-        """The columns with averages, and the averages of the training rows by column."""
-        columns, parts = [], {}
-        targets = np.ravel(np.asarray(y))
-        if y is None or len(targets) != len(frame) or targets.dtype.kind not in "biuf":
-            return self.columns_, {}
-        for column in self.columns_:
-            labels = _levels(frame[column.name]) if column.kind == "category" else np.array([])
-            if len(set(labels)) > MAX_LEVELS and len(column.levels) >= MAX_LEVELS:
-                column, parts[column.name] = with_averages(column, labels, targets, num_classes)
-            columns.append(column)
-        return tuple(columns), parts
-
-    @classmethod
-    def from_columns(cls, columns: Sequence[Column]) -> "TableEncoder":
-        """The fitted encoder with these columns."""
-        encoder = cls()
-        encoder.columns_ = tuple(columns)
-        encoder.feature_names_in_ = np.array([c.name for c in columns], dtype=object)
-        encoder.n_features_in_ = len(columns)
-        return encoder
-
-    def transform(self, X: Any) -> np.ndarray:
-        """
-        The encoded table [N, D], float64.
-
-        :param X: a table with at least the columns that are used.
-        :raises ValueError: if a column is missing, or has numbers that contradict each other when
-            read as in training.
-        """
-        check_is_fitted(self, "columns_")
-        frame = as_frame(X, list(self.feature_names_in_))
-        used = [column for column in self.columns_ if column.kind != "dropped"]
-        absent = [column.name for column in used if column.name not in frame.columns]
-        if absent:
-            raise ValueError(
-                f"X lacks columns of the training data: {listed(absent)}; it has "
-                f"{listed(list(frame.columns))}."
-            )
-        values = np.empty((len(frame), sum(map(_width, used))))
-        start = 0
-        for column in used:
-            part = values[:, start : start + _width(column)]
-            if column.kind == "number":
-                require_one_mark(column, frame[column.name])
-            part[:] = _encoded(column, frame[column.name])
-            start += part.shape[1]
-        return values
-
-    def gaps(self, X: Any) -> tuple[str, ...]:
-        """
-        One sentence for each column of ``X`` with missing cells, or with levels that are unknown.
-
-        :param X: a table with the columns that are used.
-        """
-        frame = as_frame(X, list(self.feature_names_in_))
-        used = [c for c in self.columns_ if c.kind != "dropped" and c.name in frame.columns]
-        return tuple(note for column in used for note in _gaps(column, frame[column.name]))
-
-    def empty(self, X: Any) -> np.ndarray:
-        """
-        Which entries of the encoded table [N, D] stand for cells that are missing or cannot be
-        read: values of numbers and dates. Missing cells of a category are a level of their own.
-
-        :param X: a table with the columns that are used.
-        """
-        frame = as_frame(X, list(self.feature_names_in_))
-        parts = [np.zeros((len(frame), 0), bool)]
-        for column in self.columns_:
-            if column.kind == "dropped":
-                continue
-            part = np.zeros((len(frame), _width(column)), bool)
-            if column.kind != "category":
-                part |= np.isnan(_values(column, frame[column.name]))[:, None]
-                part[:, 1 : 1 + column.missing] = False  # the indicator itself is known
-            parts.append(part)
-        return np.concatenate(parts, axis=1)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the D encoded columns, which differ: a name that repeats gets a number."""
-        own = {c.name for c in self.columns_ if c.kind in ("number", "date")}
-        names = (name for column in self.columns_ for name in _names_of(column, own))
-        return np.array(list(names), dtype=object)
+    def __post_init__(self) -> None:
+        for name in ("levels", "periods", "averaged", "averages", "na_values"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, allowed in (
+            ("kind", self.kind in ("number", "category", "date", "dropped")),
+            ("decimal", self.decimal in (".", ",")),
+            ("periods", set(self.periods) <= set(PERIODS)),
+            ("fill", np.isfinite(self.fill)),
+            ("averages", not len(self.averages) % (len(self.averaged) + 1)),
+            ("averages", np.isfinite(self.averages).all()),
+        ):
+            if not allowed:
+                value = getattr(self, name)
+                raise ValueError(f"column {self.name!r} cannot have the {name} {value!r}.")
 
     @property
-    def notes_(self) -> tuple[str, ...]:
-        """One sentence for each column that is more than plain numbers."""
-        return tuple(column.note for column in self.columns_ if column.note)
+    def num_averages(self) -> int:
+        """A, columns of averages beside the indicators."""
+        return len(self.averages) // (len(self.averaged) + 1)
+
+    @property
+    def width(self) -> int:
+        """The number of encoded columns."""
+        if self.kind == "category":
+            return len(self.levels) + self.num_averages
+        return 0 if self.kind == "dropped" else 1 + self.missing + 2 * len(self.periods)
+
+    def cells(self, frame: pd.DataFrame) -> np.ndarray:
+        """The cells of the column in a table, see :func:`cells_of`."""
+        return cells_of(frame[self.name], self.na_values)
+
+    def values(self, cells: np.ndarray) -> np.ndarray:
+        """Numbers, or days since 1970 [N]; NaN for other cells."""
+        if self.kind == "date":
+            return days(cells, self.day_first)
+        return numbers(cells, self.decimal, self.unit)
 
 
-def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
+class NumberForms:
     """
-    ``X`` as a DataFrame with texts as column names.
+    How the numbers of a column are written: their unit, and the character before decimals.
 
-    :param names: names of the columns of an array; default x0, x1, and so on.
-    :raises ValueError: if ``X`` has other than two axes, or another number of columns than names.
+    :param cells: texts, see :func:`cells_of`.
+    :param usual: the character of columns whose cells show none, or None for points.
     """
-    if isinstance(X, pd.DataFrame):
-        named = X.set_axis([str(name) for name in X.columns], axis=1)
-        repeated = sorted(set(named.columns[named.columns.duplicated()]))
-        if repeated:
-            raise ValueError(f"X must have columns of different names, {listed(repeated)} repeat.")
-        for name, kind in named.dtypes.items():
-            if not _is_plain(kind):
-                named[name] = _plain(named[name])
-        return named
-    X = np.asarray(X)
-    if X.ndim != 2:
-        raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}.")
-    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
-    if X.shape[1] != len(names):
-        raise ValueError(f"X must have {len(names)} columns as in training, got {X.shape[1]}.")
-    return pd.DataFrame(X, columns=list(names))
+
+    def __init__(self, cells: np.ndarray, usual: str | None = None) -> None:
+        counts = Counter(cells[~is_missing(cells)].tolist())
+        self._total = sum(n for text, n in counts.items() if text.lower() not in MISSING_WORDS)
+        self._all_plain = plain_numbers(list(counts)) is not None
+        if self._all_plain:  # one text says as much as all, in a tenth of the time
+            pointed = [text for text in counts if "." in text]
+            shows = (text for text in pointed if len(parse_number(text).values) == 1)
+            counts = Counter([next(shows, pointed[0])] if pointed else [])
+        found = [(text, parse_number(text), n) for text, n in counts.items()]
+        found = [cell for cell in found if cell[1].values]
+        units = Counter({"": 0})
+        for _, number, n in found:
+            units[number.unit] += n
+        self.unit = max(units, key=lambda unit: (units[unit], unit))
+        self._found = [cell for cell in found if fits(cell[1].unit, self.unit)]
+        self.shown = {m: sum(n for _, x, n in self._found if [*x.values] == [m]) for m in ".,"}
+        """Cells that are numbers only with this character before decimals."""
+        self.usual, is_shown = usual, any(self.shown.values())
+        self.decimal = max(".,", key=lambda m: self.shown[m]) if is_shown else usual or "."
+        self.thousands = any(
+            OTHER[self.decimal] in text for text, x, _ in self._found if self.decimal in x.values
+        )
+        """Whether there are separators of thousands."""
+
+    @property
+    def share(self) -> float:
+        """Cells that are numbers, among those that are not missing."""
+        if self._all_plain:
+            return 1.0
+        return sum(n for _, x, n in self._found if self.decimal in x.values) / max(1, self._total)
+
+    def notes(self) -> list[str]:
+        """Parts of a sentence on how the numbers are read."""
+        parts, texts = [], [text for text, x, _ in self._found if self.decimal in x.values]
+        if self.decimal == "," and any("," in text for text in texts):
+            parts.append("is read with decimal commas")
+        if self.thousands:
+            parts.append("is read with separators of thousands")
+        if self.unit:
+            parts.append("is in percent" if self.unit == "%" else f"is an amount of {self.unit}")
+        if any("(" in text for text in texts):
+            parts.append("has numbers in parentheses, which are read as negative")
+        undecided = [text for text, x, _ in self._found if len({*x.values.values()}) > 1]
+        if undecided and self.usual is None and not any(self.shown.values()):
+            value = numbers(np.array(undecided[:1], object), self.decimal, self.unit)[0]
+            parts.append(
+                f"has cells such as {undecided[0]!r}, read as {value:g} although no cell shows "
+                "which character stands before decimals"
+            )
+        return parts
 
 
-def _is_plain(kind: Any) -> bool:
-    """Whether a column has a type of NumPy but complex numbers and durations."""
-    return isinstance(kind, np.dtype) and kind.kind not in "cm"
+def usual_decimal(frame: pd.DataFrame) -> str | None:
+    """
+    The character before decimals that most columns of numbers show, in the first 10,000 rows; None
+    if none does.
+    """
+    votes = {".": 0, ",": 0}
+    for name in frame:
+        cells = cells_of(frame[name].iloc[:_FIRST_ROWS])
+        if cells.dtype == object:
+            forms = NumberForms(cells)
+            votes[forms.decimal] += forms.share >= MIN_SHARE and any(forms.shown.values())
+        elif cells.dtype.kind == "f" and (cells % 1.0 > 0.0).any():
+            votes["."] += 1  # another reader has read them with points
+    return max(votes, key=lambda mark: votes[mark]) if any(votes.values()) else None
 
 
-def _plain(cells: pd.Series) -> pd.Series:
-    """The cells without types of Arrow: dates and periods as dates, durations as days."""
-    kind = cells.dtype
-    if isinstance(kind, pd.ArrowDtype):
-        arrow = str(kind.pyarrow_dtype)
-        if arrow.startswith(("timestamp", "date")):
-            cells = pd.to_datetime(cells.astype(object), utc=True)
-        elif arrow.startswith("duration"):
-            cells = pd.to_timedelta(cells.astype(object))
-        elif arrow.startswith(("list", "large_list", "struct", "map")):
+def unreadable(cells: np.ndarray, values: np.ndarray, kind: str = "number") -> str:
+    """
+    The count and three examples of cells that are not numbers or dates; empty if there are none.
+
+    :param values: what was read [N], NaN for nothing.
+    """
+    found = cells[np.isnan(values) & ~is_missing(cells)]
+    if cells.dtype == object:
+        found = np.array([text for text in found if text.lower() not in MISSING_WORDS], object)
+    if not len(found):
+        return ""
+    examples = ", ".join(quoted(str(cell)) for cell in list(dict.fromkeys(found.tolist()))[:3])
+    few = f"cell that is not a {kind}" if len(found) == 1 else f"cells that are not {kind}s"
+    return f"{len(found)} {few}, such as {examples}"
+
+
+def learn_column(
+    name: str,
+    cells: np.ndarray,
+    options: ReadingOptions = _DEFAULT,
+    usual: str | None = None,
+    *,
+    as_category: bool = False,
+) -> Column:
+    """
+    The kind of a column from its cells, how they are read, and what encoding it needs.
+
+    :param cells: see :func:`cells_of`.
+    :param usual: the character before decimals that other columns of the table show, or none.
+    :raises ValueError: for dates with years of two digits.
+    """
+    missing, reason = is_missing(cells), ""
+    if missing.all():
+        return Column(name, "dropped", note=f"{name!r} is empty and not used.")
+    if not as_category:
+        found = _learn_number(name, cells, options, usual) or learn_date(name, cells, options)
+        if found is not None:
+            return found
+        reason = _why_not_groups(cells[~missing], usual)
+    if reason:
+        return Column(name, "dropped", note=f"{name!r} {reason} and is not used.")
+    return _category(name, labels_of(cells[~missing]), int(missing.sum()), options)
+
+
+def number_column(
+    name: str,
+    cells: np.ndarray,
+    options: ReadingOptions,
+    usual: str | None,
+    least: float = MIN_SHARE,
+) -> tuple[Column, list[str]] | None:
+    """
+    How the numbers of a column are read, and parts of a sentence on that; None where fewer cells
+    than ``least`` are numbers of one unit.
+    """
+    column = Column(name, "number", na_values=options.na_values)
+    if cells.dtype != object:
+        return (column, []) if cells.dtype.kind == "f" else None
+    forms = NumberForms(cells, options.usual_decimal or usual)
+    if forms.share < least:
+        return None
+    mark, unit = forms.decimal, forms.unit
+    return replace(column, decimal=mark, thousands=forms.thousands, unit=unit), forms.notes()
+
+
+def _learn_number(
+    name: str, cells: np.ndarray, options: ReadingOptions, usual: str | None
+) -> Column | None:
+    found = number_column(name, cells, options, usual)
+    if found is None:
+        return None
+    column, parts = found
+    values = column.values(cells)
+    known = values[np.isfinite(values)]
+    fill, gaps = float(np.median(known)), len(values) - len(known)
+    if known.min() == known.max():
+        if not gaps:
+            return _constant(name)
+        note = f"{name!r} is {fill:g} or missing: only which of both is used."
+        return replace(column, fill=fill, missing=True, note=note)
+    if strange := unreadable(cells, values):
+        parts.append(f"has {strange}")
+    if gaps:
+        parts.append(f"misses {gaps} of {len(values)} values, which are set to the median {fill:g}")
+    if far := far_values(known):
+        parts.append(far)
+    note = f"{name!r} {', and '.join(parts)}." if parts else ""
+    return replace(column, fill=fill, missing=gaps > 0, note=note)
+
+
+def far_values(known: np.ndarray) -> str:
+    """
+    Part of a sentence on the smallest or the largest of the values [N] if it is far from all
+    others and may stand for missing; empty if there is none.
+    """
+    values, counts = np.unique(known, return_counts=True)
+    if len(values) < _MIN_DISTINCT:
+        return ""
+    for end, beside, others in ((0, 1, values[1:]), (-1, -2, values[:-1])):
+        is_nines = set(f"{abs(values[end]):g}".replace(".", "")) == {"9"} and abs(values[end]) > 9
+        ranges = _FAR_NINES if is_nines else _FAR
+        if abs(values[end] - values[beside]) > ranges * (others[-1] - others[0]):
+            times = "1 value" if counts[end] == 1 else f"{counts[end]} values"
+            value = f"{values[end]:g}"
+            return (
+                f"has {times} of {value}, far from all others: if this stands for missing, leave "
+                f"these cells empty or give --na-values {value}"
+            )
+    return ""
+
+
+def learn_date(name: str, cells: np.ndarray, options: ReadingOptions) -> Column | None:
+    """
+    A column of dates; None where too few cells are dates.
+
+    :raises ValueError: for years of two digits.
+    """
+    day_first, order, missing = False, "", is_missing(cells)
+    if cells.dtype == object:
+        forms = date_forms(cells)
+        if forms.num_full + forms.num_short < MIN_SHARE * (~missing).sum():
+            return None
+        if forms.num_short:
             raise ValueError(
-                f"column {cells.name!r} must hold single values, got {arrow}; drop it."
+                f"column {name!r} must have four digits in every year, got {forms.num_short} dates "
+                f"such as {forms.short!r}: write the century, or drop the column."
             )
-    if isinstance(kind, pd.PeriodDtype):
-        return cells.dt.to_timestamp()
-    if isinstance(kind, pd.SparseDtype):
-        return cells.sparse.to_dense()
-    if pd.api.types.is_complex_dtype(kind):
-        raise ValueError(f"column {cells.name!r} must hold real numbers, got {kind}; split it.")
-    if pd.api.types.is_timedelta64_dtype(cells.dtype):
-        return cells / pd.Timedelta(days=1)
-    return cells
-
-
-def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Column]:
-    """The columns, without columns that mean the same as an earlier one in every row."""
-    seen: dict[tuple[str, bytes], list[Column]] = {}
-    kept = []
-    for column in columns:
-        if column.kind != "dropped":
-            first_rows = frame[column.name][:_FIRST_ROWS]
-            alike = seen.setdefault((column.kind, _meaning(column, first_rows)), [])
-            same = (c for c in alike if _is_same(frame, c, column))
-            if (earlier := next(same, None)) is None:
-                alike.append(column)
-            else:
-                note = f"{column.name!r} repeats {earlier.name!r} and is not used."
-                column = Column(column.name, "dropped", note=note)
-        kept.append(column)
-    if all(column.kind == "dropped" for column in kept):
-        raise ValueError(
-            "X must have a column that varies; " + " ".join(c.note for c in kept[:5] if c.note)
-        )
-    return kept
-
-
-def _is_same(frame: pd.DataFrame, first: Column, second: Column) -> bool:
-    return _meaning(first, frame[first.name]) == _meaning(second, frame[second.name])
-
-
-def _meaning(column: Column, cells: pd.Series) -> bytes:
-    """The values of the cells of a column, equal for cells that mean the same."""
-    if column.kind == "category":
-        return "\0".join(_levels(cells)).encode(errors="surrogatepass")
-    return (_values(column, cells) + 0.0).tobytes()  # -0 + 0 is 0
-
-
-def _values(column: Column, cells: pd.Series) -> np.ndarray:
-    """Numbers, or days since 1970 [N], NaN for cells that are none."""
-    if column.kind == "date":
-        return days(cells, column.day_first)
-    return numbers(cells, column.reading)
-
-
-def _levels(cells: pd.Series) -> np.ndarray:
-    return np.where(is_missing(cells), MISSING_LEVEL, labels_of(cells))
-
-
-def _width(column: Column) -> int:
-    """The number of encoded columns."""
-    if column.kind == "dropped":
-        return 0
-    if column.kind == "category":
-        return len(column.levels) + column.num_averages
-    return 1 + column.missing + 2 * len(column.periods)
-
-
-def _encoded(column: Column, cells: pd.Series) -> np.ndarray:
-    """
-    The encoded columns of one that is used ``[N, _width(column)]``.
-
-    Numbers and dates with gaps filled, beside an indicator of gaps if training had some.
-    """
-    if column.kind == "category":
-        labels = _levels(cells)
-        indicators = labels[:, None] == np.array(column.levels, dtype=object)
-        return (
-            np.hstack([indicators, averages_of(column, labels)]) if column.averaged else indicators
-        )
-    values = _values(column, cells)
-    gaps = np.isnan(values)
-    values = np.where(gaps, column.fill, values)
-    parts = [values, gaps] if column.missing else [values]
-    return np.column_stack(
-        [*parts, *(seasonal_features(values, period) for period in column.periods)]
+        if forms.depends_on_order:
+            shown, asked = forms.day_first, options.day_first
+            day_first = bool(asked) if shown is None else shown
+            order = f", {'day' if day_first else 'month'} first"
+            order += ", although no cell shows the order" if shown is None and asked is None else ""
+    values = days(cells, day_first)
+    known = values[np.isfinite(values)]
+    if len(known) < MIN_SHARE * (~missing).sum() or not len(known):
+        return None
+    gaps, span = len(values) - len(known), float(np.ptp(known))
+    if not span and not gaps:
+        return _constant(name)
+    # dates that are whole periods apart are all at the same time of the period
+    periods = tuple(
+        period
+        for period, length in PERIODS.items()
+        if span >= 2 * length and np.ptp(seasonal_features(known, period), axis=0).any()
     )
+    note = f"{name!r} is a date{order}: days since 1970"
+    note += f" and the time of {', '.join(periods)}" if periods else ""
+    if strange := unreadable(cells, values, "date"):
+        note += f"; it has {strange}"
+    note += f"; {gaps} missing dates are set to the median" if gaps else ""
+    fill, na_values = float(np.median(known)), options.na_values
+    return Column(
+        name, "date", fill, gaps > 0, day_first=day_first, periods=periods, na_values=na_values,
+        note=f"{note}.",
+    )  # fmt: skip
 
 
-def _gaps(column: Column, cells: pd.Series) -> Iterator[str]:
-    """Sentences on the cells of a column that are other than in training."""
-    name, count = column.name, len(cells)
-    if column.kind == "category":
-        known = column.averaged or column.levels
-        if unknown := int((~np.isin(_levels(cells), known)).sum()):
-            yield (
-                f"{unknown} of {count} cells of {name!r} are other levels than in training; they "
-                f"are encoded as {'the average' if column.averaged else 'zeros'}."
-            )
-        return
-    missing, unknown = is_missing(cells), np.isnan(_values(column, cells))
-    if unknown.all() and not missing.all() and not column.missing:
-        raise ValueError(
-            f"{name!r} must hold {'dates' if column.kind == 'date' else 'numbers'} as in training, "
-            f"but no cell can be read, such as {str(cells[~missing].iloc[0])!r}."
-        )
-    if unknown.any():
-        yield (
-            f"{int(unknown.sum())} of {count} cells of {name!r} are missing or unreadable, and are "
-            f"set to the median of training, {column.fill:g}."
-        )
-    if column.kind == "number":
-        yield from other_marks(column, cells)
+def seasonal_features(days_since: np.ndarray, period: str) -> np.ndarray:
+    """Sine and cosine of the time of a period [N, 2]."""
+    angle = 2 * np.pi * days_since / PERIODS[period]
+    return np.round(np.stack([np.sin(angle), np.cos(angle)], axis=1), _DECIMALS)
 
 
-def require_one_mark(column: Column, cells: pd.Series) -> None:
-    """
-    :raises ValueError: for cells such as 0,25 beside 1,234 where training had points before
-        decimals and no separators of thousands: each is clear alone, but not both.
-    """
-    grouped, other = strange_marks(cells, column.reading)
-    if grouped and other:
-        raise ValueError(
-            f"{column.name!r} must be written as in training, with {column.decimal!r} before "
-            f"decimals; got {other[0]!r}, so that {grouped[0]!r} has decimals or separators of "
-            "thousands."
-        )
+def _why_not_groups(cells: np.ndarray, usual: str | None) -> str:
+    """Why cells without missing ones are not a category; empty if they are one."""
+    distinct = len(set(labels_of(cells)))
+    if distinct <= max(_IDENTIFIER * len(cells), _MIN_ROWS):
+        return ""
+    forms = NumberForms(cells, usual) if cells.dtype == object else None
+    if forms is None or forms.share < 0.5:
+        return f"has {distinct} texts in {len(cells)} rows, which name rows rather than groups,"
+    strange = unreadable(cells, numbers(cells, forms.decimal, forms.unit))
+    return f"has {strange}, too many for a column of numbers,"
 
 
-def other_marks(column: Column, cells: pd.Series) -> Iterator[str]:
-    """Sentences on numbers that are written otherwise than in training."""
-    grouped, other = strange_marks(cells, column.reading)
-    for texts, words in ((grouped, "separators of thousands"), (other, "another decimal mark")):
-        if texts:
-            value = numbers(pd.Series(texts[:1]), column.reading)[0]
-            yield (
-                f"{len(texts)} of {len(cells)} cells of {column.name!r} have {words}, unlike cells "
-                f"of training, such as {texts[0]!r}, which is read as {value:g}."
-            )
+def _constant(name: str) -> Column:
+    return Column(name, "dropped", note=f"{name!r} is constant and not used.")
 
 
-def _names_of(column: Column, taken: set[str]) -> list[str]:
-    """
-    Names of the encoded columns of one.
-
-    :param taken: names of other columns; new names that differ from the column's own are added.
-    """
-    if column.kind == "dropped":
-        return []
-    if column.kind == "category":
-        own, others = [], [f"{column.name}={level}" for level in column.levels]
-        numbers = range(1, column.num_averages + 1) if column.num_averages > 1 else [""]
-        others += [f"{column.name}: average {i}".rstrip() for i in numbers if column.averaged]
-    else:
-        pairs = ((wave, p) for p in column.periods for wave in ("sine", "cosine"))
-        others = [f"{column.name} missing"] if column.missing else []
-        own, others = [column.name], [*others, *(f"{column.name} {w} of {p}" for w, p in pairs)]
-    for name in others:
-        number = itertools.count(2)
-        distinct = name
-        while distinct in taken:
-            distinct = f"{name} ({next(number)})"
-        taken.add(distinct)
-        own.append(distinct)
-    return own
+def _category(name: str, labels: np.ndarray, gaps: int, options: ReadingOptions) -> Column:
+    counts = sorted(Counter(labels).items(), key=lambda pair: (-pair[1], pair[0]))
+    if len(counts) == 1 and not gaps:
+        return _constant(name)
+    levels = tuple(sorted(label for label, _ in counts[:MAX_LEVELS]))
+    note = f"{name!r} is a category of {len(counts)} levels"
+    if len(counts) > len(levels):
+        note += f"; the {len(levels)} most frequent have a column each"
+    if gaps:
+        levels = tuple(dict.fromkeys((*levels, MISSING_LEVEL)))
+        note += f"; {gaps} missing cells are a level of their own"
+    return Column(
+        name, "category", missing=gaps > 0, levels=levels, na_values=options.na_values,
+        note=f"{note}.",
+    )  # fmt: skip

@@ -1,56 +1,54 @@
-"""Tables in CSV, NumPy, Parquet and Feather files, read by pandas.
+"""Tables in files as data frames whose cells are as the file has them, and as matrices."""
 
-:func:`read_frame` returns the cells as the file has them, in a data frame whose index holds row
-numbers; :func:`read_table` converts them to a matrix of finite numbers, or refuses them in one
-error that lists all other cells.
-"""
-
-import contextlib
+import csv
 import difflib
-import functools
+import gzip
+import io
+import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import dataset as arrow_dataset
 
 from gpflow_sparse.data import limits
-from gpflow_sparse.data.limits import listed, quoted, read_npz
-from gpflow_sparse.tables.reading.plain_numbers import has_plain_numbers
-from gpflow_sparse.tables.reading.text_files import (
-    SUFFIXES,
-    WRONG_CELLS,
-    Layout,
-    broken,
-    encoding_of,
-    is_missing,
-    layout_of,
-    number,
-    require_distinct,
+from gpflow_sparse.data.limits import listed, quoted
+from gpflow_sparse.tables.reading.cells import (
+    MISSING_WORDS,
+    ReadingOptions,
+    cells_of,
+    clean,
+    parse_number,
 )
+from gpflow_sparse.tables.reading.columns import number_column, unreadable, usual_decimal
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_ARROW_SUFFIXES = (".parquet", ".feather")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
+ARROW_SUFFIXES = (".parquet", ".feather")
+DEFAULT = ReadingOptions()
+# Characters from which the layout of a text file is found, and from which its separator is.
+_SAMPLE, _SNIFFED = 2**20, 2**13
+_SEPARATORS = "\t;|,"  # commas last: they are also decimal marks
+_TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "summe", "gesamt")
 _MAX_LISTED = 5
-_REMEDIES = {
-    "infinite": "drop or fix the rows",
-    "missing": "drop or fill the rows",
-    "text": "drop the column or encode it as numbers",
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers read from a file.
+    """
+    Numbers read from a file.
 
-    :param X: inputs [N,D], float64.
-    :param Y: the target [N,1], float64, or None when no target was named.
+    :param X: inputs [N, D], float64.
+    :param Y: the target [N, 1], float64, or None when no target was named.
     :param feature_names: D names of the columns of X.
     :param target_name: the name of the column of Y, or None.
     :param notes: sentences on what was inferred, such as a first column that is a row index.
@@ -67,43 +65,63 @@ def read_table(
     path: str | os.PathLike[str],
     target: str | None = None,
     columns: Sequence[str] | None = None,
+    options: ReadingOptions = DEFAULT,
 ) -> Table:
-    """Read a table of numbers, from the files that :func:`read_frame` reads.
+    """
+    Read a table of numbers, from the files that :func:`read_frame` reads.
 
     :param path: the file; the target of a .npz file is y, if it is there, whatever `target` says.
     :param target: the column to predict; without a header also its number, counted from 0, as
         text. None puts every column into X.
     :param columns: the only columns that are checked, target included; cells of others may hold
         any text and are then NaN. None for all.
-    :return: the table.
     :raises FileNotFoundError: if there is no such file.
-    :raises ValueError: for a file that is not a complete table of finite numbers - the message
-        names every offending column, with rows counted from 1, in text files the header
-        included - or for an unknown target.
+    :raises ValueError: for a file that is not a complete table of finite numbers, naming columns
+        with their cells, or for an unknown target.
     """
-    frame, path = read_frame(path), Path(path)
+    frame, path = read_frame(path, options), Path(path)
+    names, notes = list(frame.columns), notes_of(frame)
     if path.name.lower().endswith(".npz"):
-        target = next((name for name in frame.columns if name in ("y", "Y")), None)
-        columns = None
-    values = _finite_numbers(path, frame, columns)
-    table = _split_target(path, values, list(frame.columns), target)
-    return replace(table, notes=notes_of(frame))
+        target, columns = next((name for name in names if name in ("y", "Y")), None), None
+    usual = usual_decimal(frame)
+    values, bad = np.full(frame.shape, np.nan), []
+    for i, name in enumerate(names):
+        cells = cells_of(frame[name], options.na_values)
+        if found := number_column(name, cells, options, usual):
+            values[:, i] = found[0].values(cells)
+        count = int(np.isnan(values[:, i]).sum())
+        if count and (columns is None or name in columns):
+            other = unreadable(cells, values[:, i])
+            reason = f"has {other}" if other else f"misses {count} of {len(frame)} values"
+            bad.append(f"{quoted(name)} {reason}")
+    if bad:
+        more = f"; and {len(bad) - _MAX_LISTED} columns more" if len(bad) > _MAX_LISTED else ""
+        raise ValueError(
+            f"{path}: every cell must be a number, but {'; '.join(bad[:_MAX_LISTED])}{more}. Drop "
+            "or fill these rows, or leave out the columns."
+        )
+    if target is None:
+        return Table(values, None, tuple(names), None, notes)
+    target = column_named(target, names, str(path))
+    if len(names) == 1:
+        raise ValueError(f"{path}: no input columns are left beside the target {target!r}.")
+    place = names.index(target)
+    X, Y, features = np.delete(values, place, axis=1), values[:, [place]], names[:place]
+    return Table(X, Y, (*features, *names[place + 1 :]), target, notes)
 
 
-def read_frame(path: str | os.PathLike[str], *, as_texts: bool = False) -> "pd.DataFrame":
-    """Read the cells of a table as the file has them: numbers, texts, dates, and missing cells.
+def read_frame(path: str | os.PathLike[str], options: ReadingOptions = DEFAULT) -> pd.DataFrame:
+    """
+    Read the cells of a table as the file has them: texts, numbers, dates, and missing cells.
 
-    Text files (.csv, .tsv, .txt, .csv.gz) are UTF-8, UTF-16 with a byte order mark, or else cp1252.
-    Their columns are separated by tabs, semicolons, vertical bars, or commas - in .txt also by
-    spaces. They have a header row if a cell of the first row is text and none has decimals; without
-    one the columns are called c0, c1, and so on. Unless all cells are numbers that are the same as
-    texts and as floats, all are texts: True, 01 and 1,5 are none. A .npz file holds x [N,D] and y
-    [N,1] (or X and Y). Files .parquet and .feather need pyarrow. A row index that pandas saved (a
-    first column without a name, ``__index_level_0__``) is left out.
+    Cells of text files (.csv, .tsv, .txt, .csv.gz) are texts, or None where they are empty or a
+    word such as NA that is not in quotes. The files are UTF-8; the separator is found, or named by
+    a first line ``sep=;``. A first row of numbers alone is data, and columns are then called c0,
+    c1, and so on; a row without any has their names; a note says how another row was taken. A .npz
+    file holds x [N, D] and y [N, 1] (or X and Y). Row indices that pandas saved (a first column
+    without a name, ``__index_level_0__``) are left out.
 
-    :param path: the file.
-    :param as_texts: whether cells of a text file are texts even if all are numbers.
-    :return: the cells, columns in the order of the file; see also :func:`notes_of`.
+    :return: the columns in the order of the file; see also :func:`notes_of`.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for an unknown suffix, or a file that is not a complete table with distinct
         column names.
@@ -113,26 +131,25 @@ def read_frame(path: str | os.PathLike[str], *, as_texts: bool = False) -> "pd.D
     path = Path(path)
     if not os.path.isfile(path):  # False, not an error, for a circle of links or a long name
         raise FileNotFoundError(f"path must be a file, found none at {path}")
-    name = path.name.lower()
-    if name.endswith(".npz"):
-        return _read_arrays(path)
-    if name.endswith(_ARROW_SUFFIXES):
-        return _read_arrow(path)
-    if name.endswith(SUFFIXES):
-        return _read_text(path, as_texts)
-    expected = ", ".join((*SUFFIXES, ".npz", *_ARROW_SUFFIXES))
+    readers = {TEXT_SUFFIXES: _read_text, ARROW_SUFFIXES: _read_arrow, (".npz",): _read_arrays}
+    for suffixes, read in readers.items():
+        if path.name.lower().endswith(suffixes):
+            frame = read(path, options)
+            if 0 in frame.shape:
+                reasons = " ".join(("a table needs a row and a column.", *notes_of(frame)))
+                raise ValueError(f"{path} has no data: {reasons}")
+            return frame
+    expected = ", ".join(itertools.chain(*readers))
     raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
 
 
-def notes_of(frame: "pd.DataFrame") -> tuple[str, ...]:
+def notes_of(frame: pd.DataFrame) -> tuple[str, ...]:
     """Sentences on what :func:`read_frame` inferred."""
     return tuple(frame.attrs.get("notes", ()))
 
 
-def _read_arrays(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    arrays = read_npz(path)
+def _read_arrays(path: Path, options: ReadingOptions) -> pd.DataFrame:
+    arrays = limits.read_npz(path)
     pair = next((keys for keys in (("x", "y"), ("X", "Y")) if keys[0] in arrays), None)
     if pair is None:
         raise ValueError(f"{path}: expected the arrays x and y, or X and Y, got {sorted(arrays)}")
@@ -147,176 +164,228 @@ def _read_arrays(path: Path) -> "pd.DataFrame":
             f"{path}: expected {pair[0]} [N,D] and {pair[1]} [N,1], got {X.shape} and {Y.shape}"
         )
     names = [f"{pair[0]}{i}" for i in range(X.shape[1])] + [pair[1]] * num_targets
-    values = np.concatenate([X, Y], axis=1).astype(np.float64)
-    return pd.DataFrame(values, columns=names, index=range(1, len(X) + 1))
+    return pd.DataFrame(np.concatenate([X, Y], axis=1).astype(np.float64), columns=names)
 
 
-def _read_arrow(path: Path) -> "pd.DataFrame":
+def _read_arrow(path: Path, options: ReadingOptions) -> pd.DataFrame:
     """A file in the Parquet or the Feather format."""
     try:
-        import pyarrow as pa
-        from pyarrow import ipc, parquet
-    except ImportError as error:
-        raise ValueError(
-            f"{path}: reading {path.suffix} needs pyarrow ({error}): python -m pip install pyarrow"
-        ) from error
-    import pandas as pd
-
-    try:
+        rows = arrow_dataset.dataset(path, format=path.suffix[1:].lower())
+        names, notes = without_index(path, rows.schema.names)
         # runs of equal values are stored once, so that a small file may hold any number of rows
-        if path.name.lower().endswith(".parquet"):
-            file = parquet.ParquetFile(path)
-            names, num_rows, read = file.schema_arrow.names, file.metadata.num_rows, file.read
-        else:
-            file = ipc.open_file(path)
-            names, read = file.schema.names, file.read_all
-            num_rows = sum(file.get_batch(i).num_rows for i in range(file.num_record_batches))
-        require_distinct(path, list(names))
-        kept, notes = without_index(names)
-        size = 8 * num_rows * len(names)
+        size = 8 * rows.count_rows() * len(names)
         limits.require_plausible_growth(path, size, "make it a .csv file")
-        frame = read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)[kept]
+        table = rows.to_table(columns=names)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error
-    if 0 in frame.shape:
-        raise ValueError(f"{path}: no data; a table needs at least one row and one column")
-    frame = frame.set_index(pd.RangeIndex(1, len(frame) + 1))
+        raise unreadable_file(path, error) from error
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     frame.attrs["notes"] = notes
     return frame
 
 
-def without_index(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def without_index(path: Path, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """The columns of an Arrow file without index columns of pandas; sentences on these."""
+    require_distinct(path, [clean(name) for name in names])
     kept = [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
     left_out = [name for name in names if name not in kept]
     notes = [f"{name!r} is a row index that pandas saved and is not used." for name in left_out]
     return kept, tuple(notes)
 
 
-def _read_text(path: Path, as_texts: bool) -> "pd.DataFrame":
-    import pandas as pd
+class Layout(NamedTuple):
+    """How a text file holds its table."""
 
-    encoding, separator = "utf-8-sig", ","
+    separator: str
+    num_above: int
+    """Lines above the first row."""
+    names: tuple[str, ...]
+    """Names of the columns, that of a saved row index is empty."""
+    has_header: bool
+    notes: tuple[str, ...]
+    """Sentences on what was inferred."""
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the first column is a row index that pandas saved."""
+        return len(self.names) > 1 and not self.names[0]
+
+    def arrow_options(self, options: ReadingOptions) -> dict[str, Any]:
+        """Options by which pyarrow reads all cells as texts, the header like any row."""
+        places = [str(i) for i in range(len(self.names))]
+        spelled = {f(word) for word in MISSING_WORDS for f in (str, str.upper, str.capitalize)}
+        blanks = ("", " ", "  ")
+        words = map("".join, itertools.product(blanks, {*spelled, "NaN"}, blanks))
+        return {
+            "read_options": arrow_csv.ReadOptions(
+                column_names=places,
+                skip_rows=self.num_above,
+                encoding=options.encoding,
+                use_threads=False,  # errors then say the row
+                block_size=2**24,
+            ),
+            "parse_options": arrow_csv.ParseOptions(
+                delimiter=self.separator, newlines_in_values=True
+            ),
+            "convert_options": arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(places, pa.string()),
+                null_values=list(words),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        }
+
+
+def layout_of(path: Path, options: ReadingOptions) -> Layout:
+    """
+    Separator, names and header of a text file.
+
+    :raises ValueError: for a file that is empty or not in the encoding, and for columns whose names
+        repeat or lack.
+    """
+    opened, encoding = gzip.open if path.suffix == ".gz" else open, options.encoding
     try:
-        encoding = encoding_of(path, limits.text_pieces(path))
-        layout = layout_of(path, encoding)
-        separator, num_blank, is_header = layout.separator, layout.num_blank, layout.has_header
-        options = {"sep": separator, "header": None, "skipinitialspace": True}
-        options |= {"encoding": encoding, "keep_default_na": False}
-        read = functools.partial(pd.read_csv, path, **options)
-        names = list(layout.names)
-        skip = num_blank + is_header
-        if not as_texts and has_plain_numbers(path, skip):
-            with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
-                # six tenths of the time and a sixth of the memory of reading texts
-                frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
-                if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
-                    return _without_index(frame.set_axis(names, axis=1), layout)
-        frame = _read_cells(path, read, num_blank).set_axis(names, axis=1).iloc[int(is_header) :]
-    except pd.errors.ParserError as error:
-        raise broken(path, encoding, separator, error) from error
-    except UnicodeError as error:
-        raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
-    except (EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path}: not a readable text table: {error}; copy it again") from error
-    if not len(frame):
-        reason = "; ".join(("no data rows after the header", *layout.notes))
-        raise ValueError(f"{path}: {reason}; a table needs at least one")
-    return _without_index(frame, layout)
+        with opened(path, "rt", encoding=encoding, newline="") as file:
+            above = [file.readline() for _ in range(options.skip_rows)]
+            text = file.read(_SAMPLE).removeprefix("\ufeff")
+        if "\0" in text:
+            raise UnicodeError("it has NUL characters")
+        named = re.match(r'\s*"?sep=(.)"?[ \t]*?(\r\n|\r|\n)', text, re.IGNORECASE)
+        text = text[named.end() :] if named else text
+        separator = options.separator or (named[1] if named else _separator_of(text))
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        first = [clean(cell) for cell in next(filter(None, rows), [])]
+    except (LookupError, UnicodeError, EOFError, zlib.error, OSError, csv.Error) as error:
+        raise unreadable_file(path, error, options) from error
+    if not any(first):
+        raise ValueError(f"{path}: the first row is empty; a table needs names or data in it.")
+    has_header, note = _is_header(first) if options.header is None else (options.header, "")
+    names = first if has_header else [f"c{i}" for i in range(len(first))]
+    notes = [note] if note else []
+    if above:
+        lines = _shown([line.strip() for line in above])
+        notes.append(f"{len(above)} lines above the first row are left out: {lines}.")
+    if len(names) > 1 and not names[0]:
+        notes.append("the first column has no name: it is taken as a saved row index and not used.")
+    require_distinct(path, names[int(len(names) > 1 and not names[0]) :])
+    num_above = len(above) + (len(named[0].splitlines()) if named else 0)
+    return Layout(separator, num_above, tuple(names), has_header, tuple(notes))
 
 
-def _without_index(frame: "pd.DataFrame", layout: Layout) -> "pd.DataFrame":
-    frame = frame.iloc[:, int(layout.has_index) :]
-    frame.attrs["notes"] = layout.notes
+def _separator_of(text: str) -> str:
+    """The separator that is found in rows, or else most often in the first one."""
+    sniffer = csv.Sniffer()
+    sniffer.preferred = list(_SEPARATORS)
+    try:
+        return sniffer.sniff(text[:_SNIFFED], _SEPARATORS).delimiter
+    except csv.Error:
+        first = text.partition("\n")[0]
+        return max(_SEPARATORS, key=lambda mark: (first.count(mark), text.count(mark)))
+
+
+def _is_header(first: Sequence[str]) -> tuple[bool, str]:
+    """
+    Whether the first row has names, and a sentence on that if it may be otherwise.
+
+    Numbers and dates are not names, but for whole numbers, such as years, beside other names.
+    """
+    values = [
+        bool(parse_number(cell).values and not parse_number(cell).unit)
+        or (any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)))
+        for cell in first
+    ]
+    words = [cell.lower() in MISSING_WORDS for cell in first]
+    if not any(values) or (first[0] == "" and first[1:] == [*map(str, range(len(first) - 1))]):
+        return True, ""
+    is_whole = all(cell.isdecimal() for cell, value in zip(first, values, strict=True) if value)
+    if is_whole and not all(map(max, values, words)):
+        return True, (
+            f"the first row, {_shown(first)}, is taken as names of the columns: if it is data, "
+            "give --no-header (header=False)."
+        )
+    return False, (
+        f"the first row, {_shown(first)}, is taken as data and the columns are called c0, c1, and "
+        "so on: if it holds names, give --header (header=True)."
+    )
+
+
+def _shown(cells: Sequence[str]) -> str:
+    shown = ", ".join(map(quoted, cells[:_MAX_LISTED]))
+    return f"{shown}, ..." if len(cells) > _MAX_LISTED else shown
+
+
+def _read_text(path: Path, options: ReadingOptions) -> pd.DataFrame:
+    layout = layout_of(path, options)
+    try:
+        data = b"".join(limits.text_pieces(path))
+        table = arrow_csv.read_csv(pa.BufferReader(data), **layout.arrow_options(options))
+    except (pa.ArrowException, UnicodeError, EOFError, zlib.error, OSError) as error:
+        raise unreadable_file(path, error, options) from error
+    require_closed_quote(path, table, data[-8:])
+    return frame_of(table, layout)
+
+
+def frame_of(table: pa.Table, layout: Layout, *, is_start: bool = True) -> pd.DataFrame:
+    """
+    The rows of a text file with the names of their columns.
+
+    :param table: rows that were read with the options of the layout.
+    :param is_start: whether these are the first rows of the file.
+    """
+    rows = table.slice(int(is_start and layout.has_header)).to_pandas()
+    frame = rows.set_axis(list(layout.names), axis=1).iloc[:, int(layout.has_index) :]
+    notes = list(layout.notes)
+    count = sum(pc.sum(pc.match_substring(part, "\n")).as_py() or 0 for part in table.columns)
+    if count:
+        notes.append(f"{count} cells have line breaks: if rows are missing, close a quote.")
+    if len(frame):
+        found = [c for c in frame.iloc[-1] if c and clean(c).lower().rstrip(":") in _TOTALS]
+        if found:
+            notes.append(f"the last row has {found[0]!r} in it: drop it if it sums up the others.")
+    frame.attrs["notes"] = tuple(notes)
     return frame
 
 
-def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int) -> "pd.DataFrame":
-    """All cells as texts; the index holds row numbers, blank lines counted as spreadsheets do."""
-    import pandas as pd
-
-    first = num_blank + 1
-    try:
-        # of the two engines only this one distinguishes missing cells from empty ones
-        frame = read(dtype=str, engine="python", skip_blank_lines=False, skiprows=num_blank)
-    except pd.errors.ParserError as error:
-        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-        if found is None:
-            raise
-        expected, row, num_cells = found.groups()
-        raise ValueError(WRONG_CELLS.format(path, row, num_cells, expected, first)) from error
-    frame = frame.set_axis(range(first, first + len(frame)), axis=0)
-    absent = frame.isna().to_numpy()
-    blank = absent[:, 1:].all(axis=1) & (frame[0].fillna("") == "").to_numpy()
-    short = np.flatnonzero(absent.any(axis=1) & ~blank)
-    if len(short):
-        num_cells, expected = int((~absent[short[0]]).sum()), frame.shape[1]
-        raise ValueError(
-            WRONG_CELLS.format(path, frame.index[short[0]], num_cells, expected, first)
-        )
-    return frame[~blank]
-
-
-def _finite_numbers(path: Path, frame: "pd.DataFrame", columns: Sequence[str] | None) -> np.ndarray:
+def require_closed_quote(path: Path, table: pa.Table, end: bytes) -> None:
     """
-    The cells as float64 ``[N, number of columns]``.
-
-    :param columns: the only columns whose cells must be finite numbers; None for all.
-    :raises ValueError: naming columns, kinds and counts of other cells, and the first of each.
+    :param end: the last bytes of the file.
+    :raises ValueError: if its last cell has line breaks and does not end with a quote: pyarrow
+        takes the rest of a file with an open quote for one cell.
     """
-    values, found = np.empty(frame.shape), []
-    for i, name in enumerate(frame.columns):
-        values[:, i], kinds = _parse(frame[name])
-        if columns is None or name in columns:
-            found += [(name, kind, np.flatnonzero(rows)) for kind, rows in kinds.items()]
-    found = [(name, kind, rows) for name, kind, rows in found if len(rows)]
-    if not found:
-        return values
-    lines = []
-    for name, kind, rows in found[:_MAX_LISTED]:
-        cell = str(frame[name].iloc[rows[0]])
-        lines.append(
-            f"  column {quoted(name)}: {len(rows)} {kind} cell{'s' * (len(rows) > 1)}, the first "
-            f"in row {frame.index[rows[0]]} ({quoted('null' if cell == '<NA>' else cell)}); "
-            f"{_REMEDIES[kind]}"
+    last = table.columns[-1][-1].as_py() if len(table) else None
+    if last and "\n" in last and not end.rstrip(b" \t\r\n\0").endswith(b'"'):
+        start = quoted(last.strip().split("\n")[0])
+        raise ValueError(f"{path}: the quote that opens before {start} is never closed; close it.")
+
+
+def unreadable_file(path: Path, error: Exception, options: ReadingOptions = DEFAULT) -> ValueError:
+    """The error of a file that cannot be read, with what to do."""
+    reason = " ".join(str(error).split())[:200]
+    if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason):
+        row, expected, count = found.groups()
+        return ValueError(
+            f"{path}: row {row} has {count} cells, but the first row has {expected}: write a cell "
+            "for every column; lines above the names are skipped by --skip-rows (skip_rows)."
         )
-    if len(found) > len(lines):
-        count = len({name for name, *_ in found})
-        lines.append(f"  and {len(found) - len(lines)} more; {count} columns have bad cells")
-    raise ValueError(f"{path}: every cell must be a finite number, but\n" + "\n".join(lines))
+    if isinstance(error, UnicodeError | LookupError) or "UTF8" in reason:
+        return ValueError(
+            f"{path} is not {options.encoding} text ({reason}): save it as UTF-8, or give its "
+            "encoding, such as cp1252 or utf-16, by --encoding (encoding)."
+        )
+    return ValueError(f"{path} is not a readable table: {reason}; write it again.")
 
 
-def _parse(cells: "pd.Series") -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Values of a column as float64, NaN for text, and a mask of the cells of each bad kind."""
-    from pandas.api import types
-
-    missing = cells.isna().to_numpy()
-    if types.is_object_dtype(cells):
-        values = np.array([number(cell) for cell in cells])
-        missing |= np.array([is_missing(cell) for cell in cells])
-        text = np.isnan(values) & ~missing
-    elif types.is_numeric_dtype(cells) or types.is_bool_dtype(cells):
-        values = cells.to_numpy(np.float64, na_value=np.nan)
-        missing |= np.isnan(values)
-        text = np.zeros_like(missing)
-    else:  # dates, lists and other types of Parquet
-        values, text = np.full(len(cells), np.nan), ~missing
-    return values, {"infinite": np.isinf(values), "missing": missing, "text": text}
-
-
-def _split_target(path: Path, values: np.ndarray, names: list[str], target: str | None) -> Table:
-    if target is None:
-        return Table(values, None, tuple(names), None)
-    target = column_named(target, names, str(path))
-    if len(names) == 1:
-        raise ValueError(f"{path}: no input columns are left beside the target {target!r}")
-    index = names.index(target)
-    features = tuple(name for name in names if name != target)
-    return Table(np.delete(values, index, axis=1), values[:, [index]], features, target)
+def require_distinct(path: Path, names: Sequence[str]) -> None:
+    """:raises ValueError: for columns without a name, and names that repeat."""
+    unnamed = [i for i, name in enumerate(names, 1) if not name][:_MAX_LISTED]
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)[:_MAX_LISTED]
+    if unnamed or repeated:
+        found = f"columns {unnamed} have none" if unnamed else f"{listed(repeated)} repeat"
+        raise ValueError(f"{path}: every column needs a name of its own, but {found}; name them.")
 
 
 def column_named(target: str, names: Sequence[str], source: str, option: str = "target") -> str:
-    """The column that `target` means: a name or, in a table without a header, also a number.
+    """
+    The column that `target` means: a name or, in a table without a header, also a number.
 
     :param source: the table, in errors.
     :param option: the option that names the column, in errors.
@@ -324,10 +393,11 @@ def column_named(target: str, names: Sequence[str], source: str, option: str = "
     """
     if not isinstance(target, str):
         raise ValueError(f"{option} must be the name of a column as text, got {target!r}")
+    target = clean(target)
     if target.isdecimal() and list(names) == [f"c{i}" for i in range(len(names))]:
         target = f"c{int(target)}"
     if target not in names:
-        other_case = [name for name in names if name.casefold() == target.strip().casefold()]
+        other_case = [name for name in names if name.casefold() == target.casefold()]
         close = other_case or difflib.get_close_matches(target, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(

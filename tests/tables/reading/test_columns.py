@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from gpflow_sparse.estimators import Column, TableEncoder
-from gpflow_sparse.tables.reading import cells as cells_module
-from gpflow_sparse.tables.reading.column_kinds import learn_column
+from gpflow_sparse.tables.reading.cells import ReadingOptions
 from tests.tables.reading import messy
 
 
@@ -63,7 +62,9 @@ def test_decimal_commas_and_stray_text_are_read():
     cells = [str(i) for i in range(20)] + ["broken"]
     encoder, values = encoded(a=cells)
     np.testing.assert_array_equal(values[-1], [9.5, 1.0])
-    assert "'broken'" in encoder.notes_[0]
+    assert encoder.notes_[0].startswith(
+        "'a' has 1 cell that is not a number, such as 'broken', and"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,33 +123,6 @@ def test_plain_values_make_the_same_encoder(name):
     np.testing.assert_array_equal(again.transform(new), values)
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        (["1,234", "999", "12,345"], [1234.0, 999.0, 12345.0]),
-        (["1,234,567", "2,345"], [1234567.0, 2345.0]),
-        (["1,234.5", "12.25"], [1234.5, 12.25]),
-        (["1.234,56", "0,5", "12"], [1234.56, 0.5, 12.0]),
-        (["1,25", "-0,125", "3"], [1.25, -0.125, 3.0]),
-        (["1,234", "2,345"], [1.234, 2.345]),
-        (["1.5e3", "-2E-1"], [1500.0, -0.2]),
-    ],
-)
-def test_decimal_marks_and_separators_of_thousands(cells, expected):
-    column = learn_column(pd.Series(cells, name="x"))
-    np.testing.assert_allclose(cells_module.numbers(pd.Series(cells), column.reading), expected)
-
-
-def test_another_decimal_mark_than_in_training_is_seen():
-    values = np.random.default_rng(0).normal(size=20).round(4) + 1e-5
-    point = pd.DataFrame({"x": [f"{v:.5f}" for v in values], "z": values})
-    comma = point.assign(x=point["x"].str.replace(".", ","))
-    for train, new in ((point, comma), (comma, point)):
-        encoder = TableEncoder().fit(train)
-        np.testing.assert_array_equal(encoder.transform(new)[:, 0], values.round(5))
-        assert "20 of 20 cells of 'x' have another decimal mark" in encoder.gaps(new)[0]
-
-
 def test_dates_of_one_column_have_one_order():
     dates = pd.date_range("2024-01-01", periods=40, freq="D")
     for form, note in (("%d.%m.%Y", "day first"), ("%d/%m/%Y", "day first"), ("%m/%d/%Y", "month")):
@@ -160,55 +134,6 @@ def test_dates_of_one_column_have_one_order():
         np.testing.assert_array_equal(encoder.transform(frame[:5])[:, 0] - 19723.0, range(5))
 
 
-@pytest.mark.parametrize(
-    ("forms", "note"),
-    [
-        (
-            ("%Y-%m-%d", "%d/%m/%Y %H:%M"),
-            "in 2 formats, such as '2024-01-01' and '04/01/2024 00:00'",
-        ),
-        (("%Y-%m-%d", "%b %d %Y", "%d %B %Y"), "in 3 formats"),
-        (("%a, %d %b %Y %H:%M", "%d-%b-%y"), "in 2 formats"),
-        (("%d/%m/%Y", "%m/%d/%Y"), "first but for"),
-    ],
-)
-def test_dates_in_several_formats_are_dates(forms, note):
-    dates = pd.date_range("2024-01-01", periods=40, freq="3D")
-    cells = [date.strftime(forms[i % len(forms)]) for i, date in enumerate(dates)]
-    encoder, values = encoded(when=cells, z=range(40))
-    assert note in encoder.notes_[0]
-    # orders that contradict each other cannot all be right
-    wrong = int(np.sum(values[:, 0] != 19723 + 3 * np.arange(40)))
-    assert wrong == 0 or ("but for" in note and 0 < wrong < 15)
-
-
-def test_an_undecidable_order_of_day_and_month_is_said():
-    cells = [f"0{day}/0{month}/2024" for day in range(1, 9) for month in range(1, 6)]
-    encoder, values = encoded(when=cells, z=range(40))
-    assert "month first, although no cell shows the order" in encoder.notes_[0]
-    assert values[1, 0] == 19723 + 1  # 01/02 is the second of January
-
-
-def test_types_of_arrow_are_dates_and_durations():
-    pa = pytest.importorskip("pyarrow", reason="Arrow types need pyarrow, which is optional")
-    dates = pd.date_range("2024-01-01", periods=30, freq="D")
-    frame = pd.DataFrame({"z": np.arange(30) % 7})
-    frame["stamp"] = pd.Series(dates).astype(pd.ArrowDtype(pa.timestamp("ns", tz="UTC")))
-    frame["day"] = pd.Series(dates.date).astype(pd.ArrowDtype(pa.date32()))
-    frame["span"] = pd.Series(dates - dates[0]).astype(pd.ArrowDtype(pa.duration("s")))
-    X = pd.DataFrame(
-        TableEncoder().fit_transform(frame),
-        columns=TableEncoder().fit(frame).get_feature_names_out(),
-    )
-    np.testing.assert_array_equal(X["stamp"] - 19723.0, range(30))
-    if "day" in X:  # a repeated column is dropped
-        np.testing.assert_array_equal(X["day"], X["stamp"])
-    np.testing.assert_array_equal(X["span"], range(30))
-    frame["list"] = pd.Series([[1]] * 30).astype(pd.ArrowDtype(pa.list_(pa.int64())))
-    with pytest.raises(ValueError, match="column 'list' must hold single values"):
-        TableEncoder().fit(frame)
-
-
 def test_levels_do_not_depend_on_the_type_of_their_column():
     frame = pd.DataFrame({"k": [1, 2, 3] * 4, "flag": [True, False] * 6, "z": range(12)})
     encoder = TableEncoder(categories=["k"]).fit(frame)
@@ -216,30 +141,6 @@ def test_levels_do_not_depend_on_the_type_of_their_column():
     np.testing.assert_array_equal(encoder.transform(other), encoder.transform(frame))
     with pytest.raises(ValueError, match="different names, z repeat"):
         TableEncoder().fit(pd.concat([frame, frame["z"]], axis=1))
-
-
-def test_a_column_without_a_readable_cell_is_refused():
-    frame = pd.DataFrame({"a": [1.5, 2.5, 3.0], "z": range(3)})
-    encoder = TableEncoder().fit(frame)
-    with pytest.raises(ValueError, match="'a' must hold numbers as in training"):
-        encoder.gaps(frame.assign(a=["x", "y", "w"]))
-    encoder.gaps(frame.assign(a=[None, None, None]))  # a file of few rows may have gaps alone
-
-
-@pytest.mark.parametrize("cell", ["#N/A", "inf", "unknown"])
-def test_a_row_with_a_cell_as_unreadable_as_in_training_is_read_alone(cell):
-    frame = pd.DataFrame({"a": ["1.5", cell, *map(str, range(18))], "z": range(20)})
-    encoder = TableEncoder().fit(frame)
-    alone = frame[1:2]
-    np.testing.assert_array_equal(encoder.transform(alone), encoder.transform(frame)[1:2])
-    assert encoder.gaps(alone) == (
-        "1 of 1 cells of 'a' are missing or unreadable, and are set to the median of training, 8.",
-    )
-
-
-def test_texts_that_are_no_valid_unicode_are_levels():
-    encoder, _ = encoded(a=["\ud800", "\ud801", "x"], z=[1, 2, 4])
-    assert encoder.columns_[0].levels == ("x", "\ud800", "\ud801")
 
 
 def test_levels_that_differ_by_leading_zeros_differ():
@@ -268,16 +169,6 @@ def test_names_of_encoded_columns_differ(columns, names):
     assert list(again.get_feature_names_out()) == names
 
 
-def test_a_column_that_counts_the_rows_is_said():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"id": range(1, 41), "b": rng.normal(size=40), "c": rng.permutation(40)})
-    note = "'id' counts the rows: drop it if it says nothing beyond their order."
-    part = frame.iloc[np.sort(rng.permutation(40)[:35])]  # rows for training keep their numbers
-    for table in (frame, frame.astype(str), part, frame.assign(id=frame["id"] - 1)):
-        assert TableEncoder().fit(table).notes_ == (note,)
-    assert TableEncoder().fit(frame.assign(id=frame["id"] * 2)).notes_ == ()
-
-
 def test_levels_beyond_thirty_have_the_average_target():
     """Of other rows in training, moved to the average of all rows where a level has few."""
     rng = np.random.default_rng(0)
@@ -297,7 +188,6 @@ def test_levels_beyond_thirty_have_the_average_target():
     np.testing.assert_allclose(found[0, 30], y[one].mean(), atol=1e-3)  # the prior is weak
     np.testing.assert_allclose(found[1, 30], y.mean(), rtol=1e-12)
     assert "1 of 2 cells of 'city' are other levels than in training" in encoder.gaps(new)[0]
-    assert not encoder.empty(new).any()
 
 
 def test_averages_of_noise_do_not_give_a_target_away():
@@ -335,15 +225,15 @@ def test_few_levels_and_no_targets_have_no_averages():
 
 
 def test_averages_of_another_number_of_levels_are_refused():
-    with pytest.raises(ValueError, match="finite averages of each of 2 levels"):
+    with pytest.raises(ValueError, match=r"column 'city' cannot have the averages \(1.0, 2.0\)"):
         Column("city", "category", levels=("a",), averaged=("a", "b"), averages=(1.0, 2.0))
 
 
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ([0.5, 1.0, 2.0, -999.0, -999.0], "'a' has 2 values of -999, far from all others: empty"),
-        ([*range(100), 1e6], "'a' has 1 value of 1e+06, far from all others: empty"),
+        ([0.5, 1.0, 2.0, -999.0, -999.0], "'a' has 2 values of -999, far from all others: if"),
+        ([*range(100), 1e6], "'a' has 1 value of 1e+06, far from all others: if"),
         ([1, 2, 3, 99], "'a' has 1 value of 99, far from all others"),
         ([0, 1, 1, 1000], ""),  # too few others to know their range
         (np.exp(2.0 * np.random.default_rng(0).normal(size=500)), ""),
@@ -352,3 +242,173 @@ def test_averages_of_another_number_of_levels_are_refused():
 def test_a_value_far_from_all_others_is_named(cells, words):
     notes = TableEncoder().fit(pd.DataFrame({"a": np.asarray(cells, float)})).notes_
     assert [note[: len(words)] for note in notes] == ([words] if words else [])
+
+
+def number_notes(**columns):
+    """Values of the first column, and the notes."""
+    encoder, values = encoded(**columns)
+    return values[:, 0].tolist(), [note for note in encoder.notes_ if "constant" not in note]
+
+
+@pytest.mark.parametrize(
+    ("cells", "beside", "expected", "words"),
+    [
+        # what the cells of the column show
+        (["1,234", "987", "1,5"], [], [1.234, 987.0, 1.5], "decimal commas"),
+        (["1,234", "987", "1,234,567"], [], [1234.0, 987.0, 1234567.0], "separators of thousands"),
+        (["1,250", "980", "7.5"], [], [1250.0, 980.0, 7.5], "separators of thousands"),
+        (["1", "2", "1.125", "3.625", "0.5"], [], [1.0, 2.0, 1.125, 3.625, 0.5], ""),
+        # what other columns show
+        (["1.250", "2.500", "980"], ["12,50", "3,75", "8"], [1250.0, 2500.0, 980.0], "thousands"),
+        (["1.250", "2.500", "980"], ["12.50", "3.75", "8"], [1.25, 2.5, 980.0], ""),
+        (["1,250", "2,500", "980"], ["12.50", "3.75", "8"], [1250.0, 2500.0, 980.0], "thousands"),
+        (["1,250", "2,500", "980"], ["12,50", "3,75", "8"], [1.25, 2.5, 980.0], "commas"),
+        (["1,250", "2,500", "980"], [12.5, 3.75, 8.0], [1250.0, 2500.0, 980.0], "thousands"),
+        # what nothing shows
+        (["1,250", "980"], [], [1250.0, 980.0], "'1,250', read as 1250 although no cell shows"),
+        (["1.250", "980"], [], [1.25, 980.0], "'1.250', read as 1.25 although no cell shows"),
+    ],
+)
+def test_the_decimal_mark_is_what_the_column_or_the_table_shows(cells, beside, expected, words):
+    columns = {"a": cells, "b": range(len(cells))} | ({"c": beside} if beside else {})
+    values, notes = number_notes(**columns)
+    assert values == expected
+    assert words in "".join(note for note in notes if note.startswith("'a'"))
+    assert ("no cell shows" in "".join(notes)) == ("no cell shows" in words)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({"decimal": ","}, 1250.0), ({"thousands": "."}, 1250.0), ({"decimal": "."}, 1.25)],
+)
+def test_an_option_decides_where_no_cell_does(options, expected):
+    frame = pd.DataFrame({"a": ["1.250", "980", "3"], "b": ["0.5", "1.5", "2.5"]})
+    encoder = TableEncoder(options=ReadingOptions(**options)).fit(frame)
+    assert encoder.transform(frame)[0].tolist() == [expected, 0.5]  # b shows points
+    assert not any("no cell shows" in note for note in encoder.notes_)
+
+
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        (["(50.00)", "7.5", "3"], "'a' has numbers in parentheses, which are read as negative."),
+        (["$1,234.50", "$3.00", "$7"], "'a' is read with separators of thousands, and is an amount "
+         "of $."),
+        (["5%", "7.5 %", "9%"], "'a' is in percent."),
+        (["12 kg", "13 kg", "9 kg"], "'a' is an amount of kg."),
+        (["1.5", "2.5", None], "'a' misses 1 of 3 values, which are set to the median 2."),
+    ],
+)  # fmt: skip
+def test_how_numbers_are_read_is_said(cells, note):
+    assert number_notes(a=cells, b=range(3))[1] == [note]
+
+
+def test_cells_that_are_not_numbers_are_counted_with_three_examples():
+    cells = [*map(str, range(60)), "x", "12 kg", "x", "10:30", "y"]
+    values, notes = number_notes(a=cells, b=range(65))
+    assert notes == [
+        "'a' has 5 cells that are not numbers, such as 'x', '12 kg', '10:30', and misses 5 of 65 "
+        "values, which are set to the median 29.5."
+    ]
+    assert values[60:] == [29.5] * 5
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "?"])
+def test_a_missing_word_is_a_level_in_a_data_frame_and_missing_among_numbers(word):
+    encoder, values = encoded(a=[word, "x", "x"], b=["1.5", word, "4"])
+    assert list(encoder.get_feature_names_out()) == [f"a={word}", "a=x", "b", "b missing"]
+    np.testing.assert_array_equal(values, [[1, 0, 1.5, 0], [0, 1, 2.75, 1], [0, 1, 4, 0]])
+    assert not any("not a number" in note for note in encoder.notes_)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "words"),
+    [
+        (["1/5/2020", "2/5/2020", "3/13/2020"], "date", "month first:"),
+        (["1/5/2020", "2/5/2020", "13/3/2020"], "date", "day first:"),
+        (["1/5/2020", "2/5/2020", "3/5/2020"], "date", "month first, although no cell shows"),
+        (["1.5.2020", "2.5.2020", "3.5.2020"], "date", "day first:"),
+        (["10:30", "11:45", "10:30"], "category", "2 levels"),
+        (["1.2.3", "1.10.2", "1.2.3"], "category", "2 levels"),
+        (["x", *["2020-02-07", "2020-02-08"] * 10], "date", "1 cell that is not a date, such as"),
+    ],
+)  # fmt: skip
+def test_dates_have_one_order_and_times_are_not_dates(cells, kind, words):
+    encoder, _ = encoded(a=cells, b=range(len(cells)))
+    assert encoder.columns_[0].kind == kind
+    assert words in encoder.notes_[0]
+
+
+def test_an_option_decides_the_order_of_dates_that_show_none():
+    frame = pd.DataFrame({"a": ["1/5/2020", "2/5/2020"], "b": [1, 2]})
+    encoder = TableEncoder(options=ReadingOptions(day_first=True)).fit(frame)
+    assert np.diff(encoder.transform(frame)[:, 0]) == [1.0]
+    assert encoder.notes_ == ("'a' is a date, day first: days since 1970.",)
+
+
+def test_years_of_two_digits_are_refused():
+    cells = ["31/12/76", "5/1/77", "7/2/78"] * 10
+    with pytest.raises(
+        ValueError, match="four digits in every year, got 30 dates such as '31/12/7"
+    ):
+        encoded(a=cells, b=range(30))
+
+
+def test_a_time_zone_keeps_local_hours_and_weekdays():
+    """A cycle of a day in Berlin is the same cycle in winter and in summer."""
+    local = pd.date_range("2024-01-01", periods=24 * 300, freq="h")
+    stamps = local.tz_localize(
+        "Europe/Berlin", nonexistent="shift_forward", ambiguous="NaT"
+    ).dropna()
+    _, values = encoded(when=stamps)
+    names = list(encoded(when=stamps)[0].get_feature_names_out())
+    hours = 2 * np.pi * stamps.hour.to_numpy() / 24
+    np.testing.assert_allclose(values[:, names.index("when sine of day")], np.sin(hours), atol=1e-9)
+
+
+def test_later_cells_that_cannot_be_read_are_a_warning_and_a_column_of_them_an_error():
+    frame = pd.DataFrame({"a": ["1.5", "2.5", "7"], "b": [0.5, 1.5, 1.0]})
+    encoder = TableEncoder().fit(frame)
+    words = "'a' has 2 cells that are not numbers, such as '0,25', 'x', set to the median"
+    with pytest.warns(UserWarning, match=words):
+        values = encoder.transform(frame.assign(a=["0,25", "x", "3"]))
+    np.testing.assert_array_equal(values[:, 0], [2.5, 2.5, 3.0])
+    with pytest.raises(ValueError, match="'a' must hold numbers as in training, has 3 cells"):
+        encoder.transform(frame.assign(a=["0,25", "1,5", "7,5"]))
+    assert encoder.gaps(frame.assign(a=["1,234", "2.5", None])) == (
+        "1 of 3 cells of 'a' are missing, and are set to the median of training, 2.5.",
+        "1 of 3 cells of 'a' have separators of thousands, unlike cells of training, such as "
+        "'1,234', which is read as 1234.",
+    )
+
+
+def test_names_of_columns_are_composed_and_without_characters_that_are_not_seen():
+    frame = pd.DataFrame({"Ho\u0308he": [1.0, 2.0, 4.0], "b\u200b ": [3.0, 1.0, 2.0]})
+    encoder = TableEncoder().fit(frame)
+    assert list(encoder.feature_names_in_) == ["H\u00f6he", "b"]
+    other = frame.set_axis(["H\u00f6he", "b"], axis=1)
+    np.testing.assert_array_equal(encoder.transform(other), encoder.transform(frame))
+    with pytest.raises(ValueError, match="different names, b repeat"):
+        TableEncoder().fit(frame.assign(b=[1.0, 2.0, 3.0]))
+
+
+def test_further_missing_values_are_stored_with_the_columns():
+    frame = pd.DataFrame(
+        {"a": [1.0, 5.0, -99.9], "b": ["1", "-99.9", "2"], "c": ["x", "none", "y"]}
+    )
+    encoder = TableEncoder(options=ReadingOptions(na_values=("-99.9", "none"))).fit(frame)
+    again = TableEncoder.from_columns(encoder.columns_)
+    names, row = list(again.get_feature_names_out()), again.transform(frame[1:])[1].tolist()
+    assert dict(zip(names, row, strict=True)) == {
+        "a": 3.0, "a missing": 1.0, "b": 2.0, "b missing": 0.0,
+        "c=(missing)": 0.0, "c=x": 0.0, "c=y": 1.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [-99.9, -999.0, 99999.0])
+def test_a_value_of_nines_is_named_nearer_to_the_others(value):
+    cells = [*np.linspace(0.0, 80.0, 30), value, value]
+    note = TableEncoder().fit(pd.DataFrame({"a": cells})).notes_[0]
+    assert f"has 2 values of {value:g}, far from all others" in note
+    assert f"--na-values {value:g}" in note
+    assert not TableEncoder().fit(pd.DataFrame({"a": [*range(100), 99.9]})).notes_

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_sparse.tables.reading.columns import TableEncoder
-from gpflow_sparse.tables.reading.table_format import TableFormat
-from gpflow_sparse.tables.reading.targets import split_target
+from gpflow_sparse.tables.fitting.target_advice import advice_on
+from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.targets import read_target, split_target
 from tests.tables.reading import messy
 
 
@@ -50,14 +50,15 @@ def test_labels_of_any_kind(cells, task, labels):
 
 
 def test_advice_on_few_integers_and_outliers():
-    _, target = split([1, 2, 1, 2], name="y")
-    assert "if they are labels" in target.column.note
-    _, target = split_target(messy.table("outlier"), "y")
-    assert "student_t" in target.column.note
-    _, target = split(np.exp(3.0 * np.random.default_rng(0).normal(size=200)), name="y")
-    assert "the transform log makes it more like a Gaussian" in target.column.note
-    _, target = split_target(messy.table("category"), "y")
-    assert target.column.note == ""
+    skewed = np.exp(3.0 * np.random.default_rng(0).normal(size=200))
+    for values, words in (
+        (np.array([1.0, 2.0, 1.0, 2.0]), "if they are labels"),
+        (split_target(messy.table("outlier"), "y")[1].values, "student_t"),
+        (skewed, "the transform log makes it more like a Gaussian"),
+    ):
+        assert words in advice_on("y", values, None, None)[0]
+    values = split_target(messy.table("category"), "y")[1].values
+    assert advice_on("y", values, None, None) == ()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def dates(count):
         (
             [f"{'$€'[i % 3 == 0]}{i}" for i in range(60)],
             None,
-            "for regression, drop the 20 rows without number such as '€0'",
+            "for regression, correct 20 cells that are not numbers, such as '€0', '€3', '€6'",
         ),
     ],
 )
@@ -116,13 +117,35 @@ def test_labels_of_several_types_are_texts(cells):
 
 def test_a_later_target_is_read_as_that_of_training():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": ["1,234", "987", "2,500"]})
-    _, target = split_target(frame, "y")
-    known = TableFormat(TableEncoder().fit(frame[["a"]]).columns_, target.column)
-    later = frame.assign(y=["1,234", "2,500", "1,000"])
-    np.testing.assert_array_equal(known.outputs(later)[:, 0], [1234.0, 2500.0, 1000.0])
-    assert known.gaps(later, "y") == ()
-    old = TableFormat.from_json(known.to_json().replace('"thousands": true, ', ""), "file")
-    np.testing.assert_array_equal(old.outputs(later)[:, 0], [1234.0, 2500.0, 1000.0])
-    assert "3 of 3 cells of 'y' have separators of thousands" in old.gaps(later, "y")[0]
-    with pytest.raises(ValueError, match="'y' must be written as in training"):
-        old.outputs(frame.assign(y=["0,25", "1,234", "3"]))
+    column = split_target(frame, "y")[1].column
+    later = np.array(["1,234", "2,500", "0,25", None], object)
+    np.testing.assert_array_equal(read_target(later, column), [1234.0, 2500.0, np.nan, np.nan])
+    column = split_target(frame, "y", "classification")[1].column
+    np.testing.assert_array_equal(read_target(later, column), [1.0, 2.0, np.nan, np.nan])
+
+
+def test_cells_that_are_not_numbers_are_an_error_that_says_how_to_go_on():
+    cells = [*map(str, range(60)), "x", "10:30", "y", "x"]
+    message = (
+        "target 'y' has 4 cells that are not numbers, such as 'x', '10:30', 'y': correct them, or "
+        "leave out these rows by --drop-bad-targets"
+    )
+    with pytest.raises(ValueError, match=message):
+        split(cells, name="y")
+    inputs, target = split(cells, name="y", drop_bad=True)
+    np.testing.assert_array_equal(target.values, range(60))
+    assert len(inputs) == 60
+    assert target.column.note.startswith("'y' has 4 cells that are not numbers, such as 'x'")
+    half = [*map(str, range(40)), *(f"x{i}" for i in range(30))]
+    with pytest.raises(ValueError, match="for regression, correct 30 cells that are not numbers"):
+        split(half, name="y")
+    assert split(half, name="y", drop_bad=True)[1].num_classes is None
+
+
+def test_a_value_that_may_stand_for_missing_is_named():
+    cells = [*np.linspace(0.0, 30.0, 40), -99.9]
+    _, target = split(cells, name="y")
+    assert "'y' has 1 value of -99.9, far from all others: if this stands for" in target.column.note
+    _, target = split(cells, name="y", options=ReadingOptions(na_values=("-99.9",)))
+    assert len(target.values) == 40
+    assert target.column.note == "1 rows without 'y' are not used."
