@@ -36,7 +36,6 @@ THINNED = {
     "test_battery.py": 32,
     "test_calibration.py": 30,
     "test_calls.py": 6,
-    "test_cells.py": 6,
     "test_checkpoints.py": 27,
     "test_chevron.py": 4,
     "test_cli.py": 5,

@@ -97,8 +97,8 @@ def _pairs():
         "training_loss": MODEL.training_loss,
         "predict_log_density": MODEL.predict_log_density,
         "natural_step": lambda d: counted().natural_step(d, 0.5),
-        "update_posterior": lambda d: after("update_posterior", *d),
-        "start_from_sites": lambda d: after("start_from_sites", *d),
+        "update_posterior": lambda d: after("update_posterior", d),
+        "start_from_sites": lambda d: after("start_from_sites", d),
     }
     yield from pairs(tables, "SWSGP.")
     tables = {
