@@ -19,6 +19,7 @@ import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 from gpflow_sparse.validation import checks, component_checks
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -236,7 +237,7 @@ def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
             state.append(part.trainable)
         elif isinstance(part, tf.Module):
             # TensorFlow's own attributes hold the same parts again
-            todo.extend(value for name, value in vars(part).items() if name[:6] != "_self_")
+            todo.extend(value for name, value in vars(part).items() if not is_bookkeeping(name))
         if type(part).__weakrefoffset__:
             parts.append(weakref.ref(part))
     return state, parts

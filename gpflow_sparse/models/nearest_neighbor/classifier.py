@@ -26,7 +26,7 @@ from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
 )
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.numerics import tracing
-from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
