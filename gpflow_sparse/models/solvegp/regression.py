@@ -100,7 +100,7 @@ class SOLVEGPR(RegressionModel):
             sizes = self.inducing_variable.sizes
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
-            elbo = self.bound_over_pairs()
+            elbo = self._bound_over_pairs()
         return tf.cast(elbo, self.dtype)
 
     @public_method()
