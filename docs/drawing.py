@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gpflow_sparse"
 # Files at the top: `recipes` and `estimators` are public names of folders of `tables`.
-HIDDEN = {"__init__", "_version", "_names", "recipes", "estimators", "tables"}
+HIDDEN = {"__init__", "_version", "_names", "save_load", "recipes", "estimators", "tables"}
 
 
 def named(parts):

@@ -71,8 +71,6 @@ class BoostedTrees(gpflow.functions.MeanFunction):
     trees of depth d: 0.2 s on a core for 10,000 rows, 200 trees and depth 8.
     """
 
-    num_outputs = 1  # trees of older files have no such attribute
-
     def __init__(
         self,
         column: Any,

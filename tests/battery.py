@@ -531,9 +531,9 @@ MEMBERS = {
 
 # Models that hold their data, or a q that was computed from data: nothing to train in either case.
 REGRESSIONS = {
-    "solvegpr": Member(solvegpr("structured", (5, 3, 2), P=2), reals(2)),
+    "solvegpr": Member(solvegpr("standard", (5, 3, 2), P=2), reals(2)),
     "solvegpr_coupled": Member(solvegpr("coupled", P=2), reals(2)),
-    "solvegpr_tighter": Member(solvegpr("tighter"), reals(1)),
+    "solvegpr_tighter": Member(solvegpr("fully_coupled"), reals(1)),
     "basis_gpr": Member(basis_gpr(grid(), P=2), reals(2), degenerate=True, xla=1e-4),
     "basis_gpr_fourier": Member(basis_gpr(fourier), reals(1)),
     "softki": Member(softki(P=2, temperature=0.4, tied=True), reals(2)),

@@ -7,7 +7,6 @@ import signal
 import sys
 import typing
 import zlib
-from collections.abc import Iterator
 
 import check_shapes
 import numpy as np
@@ -37,7 +36,6 @@ THINNED = {
     "test_battery.py": 32,
     "test_calibration.py": 30,
     "test_calls.py": 6,
-    "test_cells.py": 6,
     "test_checkpoints.py": 27,
     "test_chevron.py": 4,
     "test_cli.py": 5,
@@ -98,7 +96,6 @@ THINNED = {
     "test_starts.py": 2,
     "test_stationary.py": 8,
     "test_steps.py": 7,
-    "test_stored.py": 14,
     "test_streaming.py": 8,
     "test_sub_sampled.py": 5,
     "test_subsampling.py": 3,
@@ -108,7 +105,6 @@ THINNED = {
     "test_swsgp_oracle.py": 3,
     "test_swsgp_steps.py": 5,
     "test_swsgp_union.py": 3,
-    "test_traces.py": 40,
     "test_tutorials.py": 5,
     "test_type_one.py": 3,
     "test_variable_data.py": 24,
@@ -169,30 +165,6 @@ def pytest_collection_finish() -> None:
 def equal_random_numbers() -> None:
     """Estimators without ``random_state`` draw from NumPy's generator, whatever ran before."""
     np.random.seed(0)  # noqa: NPY002, theirs
-
-
-@pytest.fixture(autouse=True)
-def no_traces_of_replaced_functions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """
-    A test that replaces a function must neither meet the trace of a step from before nor leave one
-    of its own; all other tests of a process share traces, which saves most of their time.
-    """
-    if "monkeypatch" not in request.fixturenames:
-        yield
-        return
-    before = _exchange_traces({})
-    yield
-    _exchange_traces(before)
-
-
-def _exchange_traces(others: dict[str, typing.Any]) -> dict[str, typing.Any]:
-    if "gpflow_sparse.training.traces" not in sys.modules:
-        return {}
-    kept = sys.modules["gpflow_sparse.training.traces"]._KEPT
-    before = dict(kept)
-    kept.clear()
-    kept.update(others)
-    return before
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def fingerprint(name: str) -> dict[str, list[float]]:
     found |= {f"predict_y[{i}]": project(part) for i, part in enumerate(model.predict_y(X))}
     density = model.predict_log_density((X, member.outputs()[:5]))
     found["predict_log_density"] = project(density)
-    if hasattr(model, "prior_kl") and not isinstance(model, SoftKI):  # since version 0.2
+    if hasattr(model, "prior_kl") and not isinstance(model, SoftKI):
         arguments = (member.data[0],) if isinstance(model, SWSGP) else ()
         found["prior_kl"] = [float(model.prior_kl(*arguments))]
     return found | trained(name)

@@ -117,5 +117,5 @@ def test_the_code_of_a_methods_page_runs(page, tmp_path, monkeypatch):
 
 def test_the_readme_names_the_commands():
     text = README.read_text(encoding="utf-8")
-    assert 'python -m pip install ".[plot]"\n    gpflow-sparse fit --data my.csv' in text
+    assert 'python -m pip install ".[tables,plot]"\n    gpflow-sparse fit --data my.csv' in text
     assert "python -m pip install tox && tox" in text

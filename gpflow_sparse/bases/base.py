@@ -156,7 +156,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     @property
     def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
+        """D, the number of input columns; None if any number is accepted."""
         return None
 
     @property
@@ -252,6 +252,7 @@ def float_type(kernel: Kernel) -> tf.DType:
     Float type of the parameters of a kernel, which are tensors in a frozen one; GPflow's default
     for a kernel without any.
     """
-    parts = kernel.parameters or kernel._flatten(predicate=tf.is_tensor)
-    types = (part.dtype for part in parts if part.dtype.is_floating)
+    modules = (kernel, *kernel.submodules)
+    frozen = (part for module in modules for part in vars(module).values() if tf.is_tensor(part))
+    types = (part.dtype for part in kernel.parameters or frozen if part.dtype.is_floating)
     return tf.as_dtype(next(types, gpflow.default_float()))

@@ -44,8 +44,6 @@ class SoftInterpolation(FiniteBasis):
 
     jitter: float | None = None
     """Smallest jitter relative to the kernel's variance; None leaves it to the float type."""
-    num_nearest: int | None = None
-    """In files of version 0.1: number of points nearest to a row that have weight; None for all."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class SoftInterpolation(FiniteBasis):
         # distances do not depend on a common shift, so it needs no gradient
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
         squares = _squared_distances(X - center, Z - center)  # [N, m]
-        return _softmax_of_distances(squares, self.num_nearest)
+        return _softmax_of_distances(squares)
 
     def _scale(self) -> tf.Tensor:
         """The temperature T, a scalar or one for each column that the kernel reads."""
@@ -163,29 +161,16 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
     return tf.cast(quadratic(wide_X, wide_Z, 1.0, 0.0), X.dtype), gradient
 
 
-def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Tensor:
-    """
-    Softmax of minus the root of ``squares [N, m]`` over its rows.
+@tf.custom_gradient
+def _softmax_of_distances(squares: tf.Tensor) -> Any:
+    """Softmax of minus the root of ``squares [N, m]`` over its rows."""
+    logits = -tf.sqrt(tf.maximum(squares, _SAME))
+    W = tf.nn.softmax(logits)
 
-    :param num_nearest: number of smallest entries of a row that count, with ties of the last one.
-    """
+    def gradient(dW: tf.Tensor) -> tf.Tensor:
+        weighted = W * dW
+        slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
+        # the root has no gradient where a point equals the row
+        return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
 
-    @tf.custom_gradient
-    def weights(squares: tf.Tensor) -> Any:
-        logits = -tf.sqrt(tf.maximum(squares, _SAME))
-        kept = logits
-        if num_nearest is not None:
-            least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
-            none = tf.constant(-float("inf"), logits.dtype)
-            kept = tf.where(logits >= least, logits, none)
-        W = tf.nn.softmax(kept)
-
-        def gradient(dW: tf.Tensor) -> tf.Tensor:
-            weighted = W * dW
-            slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
-            # the root has no gradient where a point equals the row
-            return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
-
-        return W, gradient
-
-    return weights(squares)
+    return W, gradient

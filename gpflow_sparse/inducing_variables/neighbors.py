@@ -1,4 +1,4 @@
-"""Inducing points, of which a few are the neighbors of each row of the data."""
+"""Inducing points of which each row of the data uses only its nearest neighbors."""
 
 import weakref
 from collections.abc import Sequence

@@ -42,7 +42,6 @@ class Calibration(tf.Module):
     Found by :func:`gpflow_sparse.calibrate` and kept as ``model.calibration``. Not to be changed.
     """
 
-    temperature, skewness, tail = 1.0, 0.0, 1.0  # older files have none
     originals: list[np.ndarray] | None = None
     """Of GPflow's own models: unconstrained values of the changed parameters before the change."""
     rescaled: list[np.ndarray] | None = None

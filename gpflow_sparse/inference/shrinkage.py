@@ -1,4 +1,4 @@
-"""Corrections of predictions by few numbers, found on held-out rows and shrunk towards none."""
+"""Calibration parameters, fitted to held-out rows and shrunk toward no correction."""
 
 from collections.abc import Callable
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.numerics.row_table import RowGroups, group_rows
+from gpflow_sparse.numerics.row_groups import RowGroups, group_rows
 from gpflow_sparse.validation import checks
 
 Array = np.ndarray

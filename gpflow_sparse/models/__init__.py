@@ -1,4 +1,4 @@
-"""Models: one folder per method, and what several methods share beside them.
+"""Models: one folder per method, and the code that several methods share.
 
 Base classes with the ELBO are in ``base.py``, regression with Gaussian noise in ``regression.py``,
 models of a finite basis in ``basis.py``.

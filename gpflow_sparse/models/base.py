@@ -131,7 +131,7 @@ class SparseGPModel(GPModel):
 
     @property
     def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
+        """D, the number of input columns; None if any number is accepted."""
         return None
 
     @property

@@ -17,6 +17,7 @@ from gpflow_sparse._version import __version__
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.inference.rotation import Rotation, rotate
 from gpflow_sparse.models.training_data import TrainingData, are_same, fingerprint
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 
 _PLAIN = (bool, int, float, str)
 # Parts of a model whose class says all that results depend on, beside values of variables.
@@ -49,9 +50,6 @@ class Snapshot(tf.Module):
     :meth:`read` compares the present values, and compares again when a graph runs.
     """
 
-    _digest: str = ""
-    """See :func:`_digest`; missing in files of version 0.1."""
-
     def __init__(self, stale: str, modules: Sequence[tf.Module] = ()) -> None:
         """
         :param stale: the error for modules or values that have changed.
@@ -59,7 +57,7 @@ class Snapshot(tf.Module):
             take any later.
         """
         super().__init__()
-        self._stale = stale
+        self._stale, self._digest = stale, ""
         self._signature: tuple[str, ...] = ()
         shape = None if modules else [None]
         self._values = tf.Variable(_values(modules), trainable=False, shape=shape)
@@ -199,25 +197,6 @@ class FixedStatistics(tf.Module):
         tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
         return self._snapshot.read(variables, self._fixed)
 
-    def adopt(self, fixed: Sequence[tf.Module], data: TrainingData) -> None:
-        """
-        Complete an object from a file that does not say which rows were summed.
-
-        The first files do not have a snapshot either, but the variables of the modules when the
-        rows were summed.
-        """
-        self._data = data
-        self._fingerprint = tf.Variable(fingerprint(data), trainable=False, shape=[None])
-        if not hasattr(self, "_snapshot"):
-            self._snapshot = Snapshot(_OTHER_BASIS)
-            modules: Sequence[tf.Module] = vars(self)["_fixed"]
-            variables = [v for module in modules for v in module.variables]
-            now = [np.ravel(v.numpy()) for v in variables]
-            if np.allclose(np.concatenate([[], *now]), self._values.numpy(), rtol=_ROUNDING):
-                self._snapshot.take(fixed)
-            self._fixed = tuple(fixed)
-            del self._values
-
     def _fix(self, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         for module in fixed:
             gpflow.set_trainable(module, False)
@@ -273,11 +252,6 @@ class FittedWeights(tf.Module):
             raise ValueError(_NOT_FITTED)
         q_mu, q_sqrt = self._snapshot.read((self.q_mu, self.q_sqrt), parts)
         return q_mu, q_sqrt
-
-
-def is_bookkeeping(name: str) -> bool:
-    """Whether tf.Module itself keeps an attribute of that name."""
-    return name.startswith("_self_") or name in ("_name", "_name_scope")
 
 
 def _parts(modules: Sequence[tf.Module]) -> list[tf.Module]:

@@ -3,8 +3,6 @@
 The data are tensors, variables whose values may be assigned, or a data set read in every pass.
 """
 
-import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,36 +24,6 @@ _FILE_BLOCK = 2**20
 # Entries of the tensors from which a block's features are computed, 64 MiB of float64; and the
 # smallest number of rows in a block.
 _BLOCK_ENTRIES, _FEWEST_ROWS = 2**23, 256
-
-
-def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Decorator of a method of ``X`` and ``Y`` whose callers pass one pair ``(X, Y)``, a data set, or
-    rows in files.
-
-    Two arguments X and Y, as in version 0.1, still work and give a deprecation warning.
-    """
-
-    @functools.wraps(method)
-    def with_data(self: Any, data: Any = None, Y: Any = None, **options: Any) -> Any:
-        name, X = method.__name__, options.pop("X", data)
-        if Y is not None:
-            if isinstance(X, tf.data.Dataset):
-                raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
-            message = f"{name}(X, Y) is deprecated: pass one pair, {name}((X, Y))."
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            return method(self, X, Y, **options)
-        if isinstance(X, tf.data.Dataset):
-            return method(self, X, None, **options)
-        if not isinstance(X, tuple | list) or len(X) != 2:
-            raise ValueError(
-                "data must be a tuple (X [N, D], Y [N, P]) or a tf.data.Dataset of batches, got "
-                f"{type(X).__name__}."
-            )
-        return method(self, *X, **options)
-
-    del with_data.__wrapped__  # type: ignore[attr-defined]  # `help` shows `data`, not X and Y
-    return with_data
 
 
 def keep_training_data(

@@ -134,30 +134,6 @@ def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf
     return tf.concat(parts, axis=-1)
 
 
-def whiten(L: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
-    """
-    ``L^-1 B`` for far more columns than rows, with a gradient that skips the zeros of L.
-
-    TensorFlow's gradient of a triangular solve has a full product ``dB A^T``. Time O(M^2 n). A step
-    of which it is the largest part, M = 512, n = 8,100, float64, one core: 344 ms against 374 ms.
-
-    :param L: lower triangular, ``[M, M]``.
-    :param B: ``[M, n]``.
-    """
-
-    @tf.custom_gradient
-    def solve(L: tf.Tensor, B: tf.Tensor) -> Any:
-        A = solve_triangular(L, B)
-
-        def gradient(dA: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            dB = solve_triangular(L, dA, adjoint=True)
-            return -tf.linalg.band_part(lower_outer(dB, A), -1, 0), dB
-
-        return A, gradient
-
-    return solve(L, B)
-
-
 def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
     """
     Lower Cholesky factor, checked, with a gradient at matmul speed.

@@ -21,14 +21,13 @@ apart than the rounding of any search are left as they were found.
 """
 
 import functools
-import threading
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from scipy.spatial import cKDTree
 
-from gpflow_sparse.numerics.row_table import RowTable
+from gpflow_sparse.numerics.row_groups import row_keys
 
 # Points in a leaf: of 8 to 128 the fastest from 64 on, by up to 2.6 against 8 (normal points).
 _LEAF = 64
@@ -36,8 +35,9 @@ _LEAF = 64
 _MAX_TREE_COLUMNS = 12
 # Rows from which the tree is searched by all cores: starting threads takes as long as a few rows.
 _PARALLEL = 256
-# Bytes of the neighbors that are stored if their number is not given.
-_MEMORY = 2**29
+# Bytes of the neighbors that are stored if their number is not given, and of Python's objects for
+# each row.
+_MEMORY, _OBJECTS = 2**29, 200
 # Points in a block of a search by all distances, and points whose distances are formed at once.
 _BLOCK, _MAX_AT_ONCE = 64, 65_536
 # Points beyond the nearest that show where equal distances end.
@@ -254,8 +254,7 @@ class _CachedSearch:
         self.index = NeighborIndex(Z[:, columns] / units)
         self.prefetched: dict[tuple[int, bytes], np.ndarray] = {}
         self.knows_rows = False
-        self._tables: dict[int, RowTable] = {}
-        self._lock = threading.Lock()
+        self._stored: dict[int, dict[bytes, bytes]] = {}  # by the number of neighbors
         self._units, self._Z, self._last_Z = units.copy(), Z.copy(), Z
 
     def is_current(self, Z: np.ndarray, units: np.ndarray) -> bool:
@@ -272,18 +271,22 @@ class _CachedSearch:
 
     def find(self, X: np.ndarray, count: int, most: int | None) -> np.ndarray:
         """Stored results, and for other rows results of the index."""
-        with self._lock:
-            if count not in self._tables:  # one at a time, so that the memory is bounded
-                rows = _MEMORY // RowTable.bytes_per_row(X.shape[1], count)
-                self._tables = {count: RowTable(X.shape[1], count, rows if most is None else most)}
-            table = self._tables[count]
-            found, known = table.find(X)
+        if count not in self._stored:  # one at a time, so that the memory is bounded
+            self._stored = {count: {}}
+        stored = self._stored[count]
+        rows = [stored.get(key) for key in row_keys(X)]
+        known = np.array([row is not None for row in rows], bool)
         self.knows_rows = bool(known.all())
+        found = np.empty((len(X), count), np.int32)
+        of_known = b"".join(row for row in rows if row is not None)
+        found[known] = np.frombuffer(of_known, np.int32).reshape(-1, count)
         if not self.knows_rows:
             new = X[~known]
             found[~known] = self.index.query(new, count)
-            with self._lock:
-                table.add(new, found[~known])
+            bytes_per_row = 8 * X.shape[1] + 4 * count + _OBJECTS
+            space = (_MEMORY // bytes_per_row if most is None else most) - len(stored)
+            keys = row_keys(new)[: max(0, space)]
+            stored.update(zip(keys, row_keys(found[~known]), strict=False))
         return found
 
 

@@ -1,9 +1,20 @@
 """Compiled functions whose traces are freed together with the last reference to them.
 
-Three tables of the process would keep every graph that is traced, with the arrays in it, until the
-process ends: TensorFlow's registry of gradients, where each call of a function with a gradient of
-its own leaves an entry, TensorFlow Probability's cache of bijectors, where each constrained
-parameter that is read does, and TensorFlow's list of the Python functions that graphs call.
+This is the one file of the package that uses private parts of TensorFlow and TensorFlow
+Probability, which any version of them may change:
+
+- TensorFlow's registry of gradients, ``gradient_registry._registry``. Each call of a function with
+  a custom gradient leaves an entry there while it is traced, which would keep the graph, and the
+  arrays in it, until the process ends. The variables in the closure of an entry
+  (``tape_grad_fn``, ``result``) tell which graph it belongs to, and the name of a graph that a tape
+  makes begins with ``__backward_``.
+- TensorFlow Probability's cache of bijectors, ``Bijector._cache.storage``, where each constrained
+  parameter that is read while tracing leaves an entry that would keep the graph too.
+- Names of attributes that ``tf.Module`` keeps for itself, which belong in no file, and its method
+  ``_flatten``, the only one that gives variables with their paths, the names in checkpoints.
+
+TensorFlow also keeps the Python functions that graphs call; :func:`numpy_function` needs no private
+name to free them.
 """
 
 import contextlib
@@ -15,11 +26,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
-from tensorflow.python.framework import ops  # the registry has no public name
+from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_FuncGraph = tf.__internal__.FuncGraph
 # From the name of a gradient to a dictionary with its function.
 _GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
 _FUNCTION = "type"
@@ -141,7 +151,7 @@ def _owned(graph: Any) -> Iterator[None]:
     try:
         yield
     finally:  # a trace that fails has entries too
-        if isinstance(graph, _FuncGraph):
+        if hasattr(graph, "outer_graph"):
             _hold_gradients(graph, _GRADIENTS.keys() - before)
             _forget_bijectors(graph)
 
@@ -207,13 +217,24 @@ def _forget_bijectors(graph: Any) -> None:
 
 def _outermost(graph: Any) -> Any:
     """The graph that a graph is nested in, as the bodies of loops are, and in no other."""
-    while isinstance(graph, _FuncGraph) and isinstance(graph.outer_graph, _FuncGraph):
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
         graph = graph.outer_graph
     return graph
 
 
 def _is_within(graph: Any, outer: Any) -> bool:
-    """Whether a graph is another one or nested in it."""
-    while isinstance(graph, _FuncGraph) and graph is not outer:
+    """Whether a graph is another one or nested in it; the outermost graph has no outer graph."""
+    while graph is not outer and hasattr(graph, "outer_graph"):
         graph = graph.outer_graph
     return graph is outer
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether tf.Module itself keeps an attribute of that name."""
+    return name.startswith("_self_") or name in ("_name", "_name_scope")
+
+
+def variables_with_paths(module: tf.Module) -> list[tuple[tuple[Any, ...], tf.Variable]]:
+    """All variables of a module, each with the attributes, keys and positions that lead to it."""
+    found = module._flatten(predicate=lambda part: isinstance(part, tf.Variable), with_path=True)
+    return list(found)

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 from gpflow_sparse.persistence import names
 
 # The same limits for saving and loading, so that whatever is saved can be loaded.
@@ -176,16 +177,16 @@ class Encoder:
             self.classes.add(kind)
         attributes = {}
         for attribute, item in vars(value).items():
-            bookkeeping = isinstance(value, tf.Module) and names.is_bookkeeping(attribute)
+            bookkeeping = isinstance(value, tf.Module) and is_bookkeeping(attribute)
             if bookkeeping or _is_default(kind, attribute, item):
                 continue
             distribution = _loc_scale_distribution(value, attribute, item)
-            attributes[names.attribute_in_files(kind, attribute)] = (
+            attributes[attribute] = (
                 self.encode(item, f"{path}.{attribute}")
                 if distribution is None
                 else {"loc_scale": names.class_name(distribution)}
             )
-        module_name = vars(value).get("_name")  # None after some constructors of GPflow
+        module_name = value.name if isinstance(value, tf.Module) else None
         return {"kind": "assembled", "class": name, "name": module_name, "attributes": attributes}
 
     def _array(self, value: np.ndarray, path: str) -> str:
@@ -344,13 +345,10 @@ class Decoder:
         closure = _loc_scale_closure(made, attributes.get("conditional_distribution"))
         if isinstance(made, tf.Module) and node["name"] is not None:
             tf.Module.__init__(made, name=node["name"])
-        decoded: dict[str, Any] = {}
         for name, part in attributes.items():
-            own = name == "conditional_distribution" and closure is not None
-            decoded[name] = closure if own else self.decode(part)
-        for name, value in names.attributes_today(type(made), decoded).items():
             names.require_attribute(type(made), name)
-            setattr(made, name, value)
+            own = name == "conditional_distribution" and closure is not None
+            setattr(made, name, closure if own else self.decode(part))
 
 
 def _is_default(kind: type, attribute: str, item: Any) -> bool:

@@ -1,8 +1,7 @@
 """Export of predictions for programs that have only TensorFlow."""
 
 import os
-import secrets
-import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,31 +45,28 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     :param model: any GPflow model.
     :param directory: a folder that does not exist, is empty, or holds only an export.
         An export is replaced as a whole by two renames; a process that is killed between them
-        leaves the old one under the name ".exporting-NAME-previous", from where the next export to
-        ``directory`` restores it.
+        leaves the old one as ".exporting-*/old" beside ``directory``.
     :raises ValueError: if ``model`` is not a GPflow model or predicts by Python outside of its
         graph, if the folder holds other files, or cannot be written.
     """
     if not isinstance(model, GPModel):
         raise ValueError(f"model must be a GPflow model, got {described(model)}.")
     target = Path(os.path.realpath(files.as_path(directory, "directory")))
-    _restore(target)
     _require_replaceable(target)
     module, functions = _exported(model)
-    temporary = target.with_name(f".exporting-{secrets.token_hex(6)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        tf.saved_model.save(module, str(temporary), signatures=functions)
-        files.write_text(temporary / _WRITTEN, "\n".join([_WRITTEN, *_files_in(temporary)]))
-        _replace(temporary, target)
+        with tempfile.TemporaryDirectory(prefix=".exporting-", dir=target.parent) as folder:
+            new = Path(folder) / "new"
+            tf.saved_model.save(module, str(new), signatures=functions)
+            files.write_text(new / _WRITTEN, "\n".join([_WRITTEN, *_files_in(new)]))
+            _replace(new, target, Path(folder) / "old")
     except (OSError, tf.errors.OpError) as error:
-        reason = str(getattr(error, "strerror", None) or getattr(error, "message", error))
+        reason = getattr(error, "strerror", None) or getattr(error, "message", error)
         raise ValueError(
-            f"directory must be one that can be written, got {directory}: "
-            f"{reason.replace(str(temporary), str(target))}; nothing was exported."
+            f"directory must be one that can be written, got {directory}: {reason}; nothing was "
+            "exported."
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
@@ -200,32 +196,12 @@ def _files_in(folder: Path) -> list[str]:
     return [p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()]
 
 
-def _replace(source: Path, target: Path) -> None:
-    """Move ``source`` to ``target``; a folder that was there is removed."""
-    previous = _previous(target)
-    if target.exists():
-        target.rename(previous)
+def _replace(new: Path, target: Path, old: Path) -> None:
+    """Move ``new`` to ``target``, and what was there to ``old``; or leave ``target`` as it was."""
     try:
-        source.rename(target)
-    except OSError:
-        if previous.exists():
-            previous.rename(target)
-        raise
-    shutil.rmtree(previous, ignore_errors=True)
-
-
-def _previous(target: Path) -> Path:
-    """Path of an old export while it is replaced."""
-    return target.with_name(f".exporting-{target.name}-previous")
-
-
-def _restore(target: Path) -> None:
-    """Restore the old export after a killed one, or remove it if the new one is complete."""
-    previous = _previous(target)
-    if not previous.is_dir():
-        return
-    _require_replaceable(previous)
-    if target.exists():
-        shutil.rmtree(previous)
-    else:
-        previous.rename(target)
+        if target.exists():
+            os.replace(target, old)
+        os.replace(new, target)
+    finally:
+        if old.exists() and not target.exists():
+            os.replace(old, target)

@@ -17,13 +17,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from gpflow_sparse.persistence import locks
 from gpflow_sparse.persistence.schema import Between, parse_json
 
 FORMAT = "gpflow_sparse model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version of the format and of all names in files; every later version of the package reads it."""
 CHECKPOINT = "checkpoint"  # the "kind" of a file of `training.fit`
-TEMPORARY = ".saving-*.tmp"
+TEMPORARY = ".saving-*.tmp"  # a killed process leaves such a file
 _MAX_HEADER = 2**25  # bytes; the checksum of a longer one would take seconds
 _MAX_ARRAYS = 100_000
 MAX_JITTER = 1.0
@@ -75,26 +75,20 @@ def write_parts(path: str | os.PathLike, parts: Iterable[bytes]) -> None:
 
 
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
-    """Write a temporary file with the permissions of the old one, and rename it to ``target``."""
+    """
+    Write a temporary file with the permissions of the old one, and rename it to ``target``. Of
+    processes that write the same file at once, the last one wins.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(target.name.encode(errors="surrogateescape")).hexdigest()[:12]
-    own = TEMPORARY.replace("*", f"{name}-*")
-    for piece in target.parent.glob(own):
-        locks.remove_if_free(piece)  # left by a process that was killed
-    temporary = target.with_name(own.replace("*", secrets.token_hex(6)))
+    temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
     try:
         with open(temporary, "xb") as file:
-            if not locks.mark(file, temporary):
-                return _replace(target, parts)
             if target.exists():
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-            if os.name == "posix":  # while it is locked; Windows does not rename open files
-                os.replace(temporary, target)
-        if os.name != "posix":
-            os.replace(temporary, target)
+        os.replace(temporary, target)
     except OSError as error:  # name the requested file, not the temporary one
         raise type(error)(error.errno, error.strerror, str(target)) from error
     finally:
@@ -137,14 +131,6 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     }
     versions = {name: str(text) for name, text in found["versions"].items()}
     return {"float": metadata["float"], "jitter": float(found["jitter"]), "versions": versions}
-
-
-def read_kind(path: str | os.PathLike) -> str | None:
-    """Kind of a checkpoint or of the model of a run; None for any other file."""
-    try:
-        return _contents(path, with_arrays=False)[0].get("kind")
-    except (OSError, ValueError):
-        return None
 
 
 def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
@@ -212,7 +198,12 @@ def _require_version(path: str | os.PathLike, metadata: dict[str, str]) -> None:
     if int(text) > FORMAT_VERSION:
         raise _RefusedError(
             f"{path} was saved by a newer gpflow_sparse: its format version is {text}, and this "
-            f"one reads up to {FORMAT_VERSION}; upgrade gpflow_sparse."
+            f"one reads {FORMAT_VERSION}; upgrade gpflow_sparse."
+        )
+    if int(text) < FORMAT_VERSION:
+        raise _RefusedError(
+            f"{path} was saved by a gpflow_sparse before version 1.0, whose files later versions "
+            "cannot read: train the model again and save it."
         )
 
 

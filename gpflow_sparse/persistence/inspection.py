@@ -143,16 +143,14 @@ def _require_standardizer(standardizer: Standardizer) -> None:
 
 def _require_calibration(calibration: Calibration) -> None:
     values = vars(calibration)
-    numbers: list[Any] = [values.get(name) for name in ("function", "noise", "num_rows")]
-    # which older files do not have
-    numbers += [getattr(calibration, name) for name in ("temperature", "skewness", "tail")]
-    sound = all(type(value) in (int, float) for value in numbers)
+    names = ("function", "noise", "temperature", "skewness", "tail", "num_rows")
+    numbers: dict[str, Any] = {name: values.get(name) for name in names}
+    sound = all(type(value) in (int, float) for value in numbers.values())
     scores = values.get("scores")
     sound = sound and (scores is None or isinstance(scores, np.ndarray))
     _require(sound, "model.calibration must hold numbers", calibration)
     try:
-        shape = {"skewness": numbers[4], "tail": numbers[5]}
-        Calibration(*numbers[:2], temperature=numbers[3], **shape, scores=scores)
+        Calibration(**numbers, scores=scores)
     except ValueError as error:
         raise ValueError(f"model.calibration.{error}") from error
 

@@ -1,9 +1,8 @@
 """The names of classes, attributes and functions in model files.
 
 A file may only name entries of these tables, so that reading it imports no module that it names.
-The name of a class or attribute in files never changes, whatever its name in the
-code: a rename is one line in ``RENAMED_CLASSES`` or ``RENAMED_ATTRIBUTES``, files are still
-written with the old name, and both older and newer versions of the package can read them.
+The names of classes and attributes are a part of the file format: with a change of them
+``files.FORMAT_VERSION`` grows.
 """
 
 import functools
@@ -16,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.quadrature.base import GaussianQuadrature
@@ -24,33 +22,7 @@ from gpflow.quadrature.base import GaussianQuadrature
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.priors import ExchangeableNormal
-from gpflow_sparse.models.snapshot import FixedStatistics, is_bookkeeping
-from gpflow_sparse.models.stored_q import Stored
-
-# Renamed classes: the name in files, and the public name or "module:Name" of the class today.
-RENAMED_CLASSES: dict[str, str] = {
-    "gpflow_sparse.models.Anchors": "gpflow_sparse.models.ControlRows",
-    "gpflow_sparse.kernels.Filled": "gpflow_sparse.kernels.WithMissingVariance",
-}
-# Renamed attributes by the name of their class today, which also holds for its subclasses: the name
-# in files, and the name today; None for an attribute that no longer exists.
-RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
-    "ODVGP": {"num_columns": "num_penalty_samples"},
-    "QSGP": {"site_estimator": None, "num_support": "num_control_rows"},
-    "SoftKI": {"probes": None},  # the law of the probes, of which random signs are left
-    "ControlRows": {"Y": None},
-}
-# Names in checkpoints of variables that no longer exist.
-REMOVED_VARIABLES = {"model.anchors.Y"}
-# For other changes than renames, by the name of the class today: functions from the attributes of
-# an older file, by their names today, to the attributes of today.
-UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "GRIEF": lambda attributes: _with_rows(attributes),
-    "QSGP": lambda attributes: _with_variance_reduction(attributes),
-    "SWSGP": lambda attributes: _with_present_options(attributes),
-    "VariationalModel": lambda attributes: _without_blocks(attributes),
-    "WeightSpaceModel": lambda attributes: _without_blocks(attributes),
-}
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 
 _NAMESPACES = (
     "gpflow.functions",
@@ -126,17 +98,12 @@ def assembled_classes() -> dict[str, type]:
         inside = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{part}.")
         modules = [importlib.import_module(info.name) for info in inside]
         found |= _classes(part, [package, *modules])
-    renamed = {}
-    for in_files, today in RENAMED_CLASSES.items():
-        module, _, name = today.partition(":")
-        kind = getattr(importlib.import_module(module), name) if name else found[today]
-        renamed[in_files] = kind
-    return renamed | found | renamed  # old names first, as `class_name` needs, and with priority
+    return found
 
 
 def class_name(kind: type) -> str:
     """The name of a class in files: ``module:qualname`` for a user's class."""
-    known = constructed_classes() | assembled_classes()  # the names in older files first
+    known = constructed_classes() | assembled_classes()
     own = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, other in known.items() if other is kind), own)
 
@@ -173,85 +140,6 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
     )
 
 
-def attribute_in_files(kind: type, name: str) -> str:
-    """The name in files of an attribute of a class."""
-    renamed = (pair for table in _tables_of(kind, RENAMED_ATTRIBUTES) for pair in table.items())
-    return next((in_files for in_files, today in renamed if today == name), name)
-
-
-def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes by their names in a file, converted to the attributes of the class today."""
-    for renamed in _tables_of(kind, RENAMED_ATTRIBUTES):
-        names = {name: renamed.get(name, name) for name in attributes}
-        attributes = {today: attributes[name] for name, today in names.items() if today is not None}
-    for upgrade in _tables_of(kind, UPGRADES):
-        attributes = upgrade(attributes)
-    return attributes
-
-
-def _with_rows(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Statistics of a GRIEF in its first files do not hold the rows that were summed."""
-    statistics, data = attributes.get("_statistics"), attributes.get("data")
-    if isinstance(statistics, FixedStatistics) and not hasattr(statistics, "_data"):
-        statistics.adopt((attributes["basis"], attributes["mean_function"]), data)
-    return attributes
-
-
-def _with_variance_reduction(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The ways of version 0.1 to use support rows that no longer exist are one that does."""
-    if attributes.get("variance_reduction") in ("eq3", "tracked"):
-        attributes["variance_reduction"] = "anchored"
-    return attributes
-
-
-def _with_present_options(attributes: dict[str, Any]) -> dict[str, Any]:
-    """
-    Values of today's options of a SWSGP of version 0.1: q of covariance "low_rank",
-    ``diag(s) + V V^T``, becomes a dense one, and the weighting "usage" has the name "counts".
-    """
-    if attributes.get("kl_weighting") == "usage":
-        attributes = attributes | {"kl_weighting": "counts"}
-    if attributes.get("covariance") != "low_rank":
-        return attributes
-    scales = np.exp(attributes["q_log_scale"].numpy().T)  # [L, M]
-    factor = attributes["q_factor"]
-    V = factor.numpy().transpose(1, 2, 0)  # [L, R, M]
-    # of R^T R = S without forming S, which may be singular to working precision
-    rows = np.concatenate([scales[:, :, None] * np.eye(scales.shape[1]), V], axis=1)
-    R = np.asarray(np.linalg.qr(rows, "r"))
-    dense = tf.Variable(R.transpose(2, 0, 1), dtype=factor.dtype)  # rows of lower factors
-    return attributes | {"covariance": "dense", "q_log_scale": None, "q_factor": dense}
-
-
-def _without_blocks(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The bound "block" of a model that had it is the one below it: predictions are the same."""
-    rest = {name: value for name, value in attributes.items() if name != "block_size"}
-    return rest | {"bound": "log"} if rest.get("bound") == "block" else rest
-
-
-def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:
-    own = [base for base in kind.__mro__ if base.__module__.startswith("gpflow_sparse.")]
-    return [tables[base.__name__] for base in own if base.__name__ in tables]
-
-
-def variable_in_files(model: tf.Module, path: Iterable[Any]) -> str:
-    """
-    The name in checkpoints of a variable of a model.
-
-    :param path: attributes, keys and positions from the model to the variable.
-    """
-    part: Any = model
-    found = ["model"]
-    for key in path:
-        if isinstance(part, tf.Module):
-            found.append(attribute_in_files(type(part), key))
-            part = getattr(part, key)
-        else:
-            found.append(str(key))
-            part = part[key]
-    return ".".join(found)
-
-
 def can_assemble(kind: type) -> bool:
     """Whether objects of a class can be rebuilt by attributes: tf.Module and quadratures."""
     return issubclass(kind, tf.Module | GaussianQuadrature) and not inspect.isabstract(kind)
@@ -263,8 +151,7 @@ def require_attribute(kind: type, name: Any) -> None:
     if not own or is_bookkeeping(name):
         raise ValueError(f"{str(name)[:200]!r} cannot be an attribute of {kind.__name__}")
     of_class = inspect.getattr_static(kind, name, None)
-    computed = callable(of_class) or hasattr(type(of_class), "__get__")
-    if computed and not isinstance(of_class, Stored):
+    if callable(of_class) or hasattr(type(of_class), "__get__"):
         raise ValueError(f"{name!r} would replace a method or property of {kind.__name__}")
 
 

@@ -1,10 +1,9 @@
 """Saving and loading of models as a tree of plain values and arrays in one file."""
 
-import importlib
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gpflow
@@ -19,23 +18,13 @@ from gpflow_sparse.persistence.inspection import float_name, validate_loaded_mod
 from gpflow_sparse.persistence.names import can_assemble
 from gpflow_sparse.persistence.sizes import require_sizes
 
-# Where the header of a file has the estimator of a model.
-_ESTIMATOR = "estimator"
+_NONE: Mapping[str, str] = {}
 
 
-def save(model: Any, path: str | os.PathLike) -> None:
+def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     """
-    Save a model of this package or of GPflow, or a fitted estimator of
-    :mod:`gpflow_sparse.estimators`, as one file in the safetensors format.
+    Save a model of this package or of GPflow, see :func:`gpflow_sparse.save`.
 
-    The file holds the whole model: values, transforms, priors, trainable flags,
-    names, shared parts, the standardizer, and for models like GPR the data. It holds no
-    code and no pickle. It is written as a whole or not at all. Of an estimator it also holds the
-    encoding of the columns, the labels and the parameters; a kernel or a likelihood that is a
-    parameter becomes the kernel or the likelihood of the model.
-
-    :param model: any GPflow model, or a fitted estimator.
-    :param path: path of the file; missing folders are created.
     :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda, or
         that would not be the same in the loaded model; or if the file cannot be written. Then
         nothing is written.
@@ -43,42 +32,32 @@ def save(model: Any, path: str | os.PathLike) -> None:
     save_with_classes(model, path)
 
 
-def save_with_classes(model: Any, path: str | os.PathLike) -> list[type]:
+def save_with_classes(
+    model: gpflow.models.BayesianModel, path: str | os.PathLike, texts: Mapping[str, str] = _NONE
+) -> list[type]:
     """
     Save a model like :func:`save`.
 
+    :param texts: further texts by name, for the header of the file.
     :return: the user's own classes in the model, which :func:`load` needs.
     """
-    model, header = _parts(model)
     tree, encoder = _encoded(model)
     if found := _loss(tree, encoder):
         raise ValueError(f"model cannot be saved, because {found}.")
-    _write(path, tree, encoder, model, header)
+    _write(path, tree, encoder, model, texts)
     return sorted(encoder.classes, key=str)
 
 
-def _parts(model: Any) -> tuple[Any, dict[str, str]]:
-    """A model, or the model of a fitted estimator, and what else its file holds."""
-    if not hasattr(model, "get_params"):
-        return model, {}
-    text = _of_estimators().as_text(model)  # refuses one that is not fitted
-    return model.model_, {_ESTIMATOR: text}
-
-
-def _of_estimators() -> Any:
-    """The module of a layer above this one, always the same, that stores estimators."""
-    return importlib.import_module("gpflow_sparse.tables.estimators.stored")
-
-
-def save_of_run(model: Any, path: str | os.PathLike) -> None:
+def save_of_run(
+    model: gpflow.models.BayesianModel, path: str | os.PathLike, texts: Mapping[str, str] = _NONE
+) -> None:
     """
-    Save a model like :func:`save`, and write the file before it is compared with the model: a
-    difference is warned of, since the model exists nowhere else, and what the file holds of it can
-    still be read.
+    Save a model like :func:`save_with_classes`, and write the file before it is compared with the
+    model: a difference is warned of, since the model exists nowhere else, and what the file holds
+    of it can still be read.
     """
-    model, header = _parts(model)
     tree, encoder = _encoded(model)
-    _write(path, tree, encoder, model, header)
+    _write(path, tree, encoder, model, texts)
     if found := _loss(tree, encoder):
         warnings.warn(
             f"{path} is written, but predictions from it may differ from the scores of this run, "
@@ -112,7 +91,7 @@ def _write(
     tree: str,
     encoder: Encoder,
     model: gpflow.models.BayesianModel,
-    kind: dict[str, str],
+    texts: Mapping[str, str],
 ) -> None:
     versions = {
         "gpflow_sparse": __version__,
@@ -126,7 +105,7 @@ def _write(
         "jitter": repr(gpflow.default_jitter()),
     }
     try:
-        files.write(path, encoder.arrays, header | kind)
+        files.write(path, encoder.arrays, {**texts, **header})
     except OSError as error:
         raise ValueError(
             f"path must be a file that can be written, got {os.fspath(path)[:300]}: "
@@ -134,21 +113,15 @@ def _write(
         ) from error
 
 
-def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> Any:
-    """
-    Load a model or an estimator that :func:`save` wrote; its predictions are equal to the last bit.
+def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.models.BayesianModel:
+    """Load a model that :func:`save` wrote, see :func:`gpflow_sparse.load`."""
+    return load_with_header(path, classes=classes)[0]
 
-    No code in a file is run, and no module is imported because a file names it, so that files of
-    unknown origin are safe to open.
 
-    :param path: the file.
-    :param classes: classes of your own that the model uses, such as a subclass of Kernel.
-    :return: a model of the same class, or the estimator, ready to predict, to train on, or to save
-        again.
-    :raises FileNotFoundError: if there is no file.
-    :raises ValueError: for a file of another format, damaged, or newer than this gpflow_sparse; if
-        a class is missing in ``classes``; or if its float type is not ``gpflow.default_float()``.
-    """
+def load_with_header(
+    path: str | os.PathLike, *, classes: Iterable[type] = ()
+) -> tuple[gpflow.models.BayesianModel, dict[str, str]]:
+    """The model of a file, see :func:`gpflow_sparse.load`, and all texts of its header."""
     own = tuple(classes) if isinstance(classes, Iterable) else None
     if own is None or not all(isinstance(kind, type) and can_assemble(kind) for kind in own):
         raise ValueError(
@@ -174,11 +147,9 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> Any:
             f"{path} was saved under a default jitter of {jitter:g}, and now it is {now:g}: "
             "predictions may differ. To have them equal, call "
             f"gpflow.config.set_default_jitter({jitter!r}).",
-            stacklevel=2,
+            stacklevel=3,
         )
-    if _ESTIMATOR not in header:
-        return model
-    return _of_estimators().from_text(header[_ESTIMATOR], model, str(path))
+    return model, header
 
 
 def _model_from_tree(
@@ -188,7 +159,7 @@ def _model_from_tree(
     try:
         tree = json.loads(text, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("its description is no JSON, or is nested too deeply") from error
+        raise ValueError("its description is not JSON, or is nested too deeply") from error
     if not (isinstance(tree, dict) and "root" in tree and isinstance(tree.get("objects"), list)):
         raise ValueError("its description has no root or no list of objects")
     decoder = Decoder(tree["objects"], arrays, classes)

@@ -18,7 +18,7 @@ from gpflow_sparse.bases import (
 )
 from gpflow_sparse.likelihoods import OneVersusRest
 from gpflow_sparse.models import BasisGPR, DeepGP
-from gpflow_sparse.persistence.names import is_bookkeeping
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 
 # Classes in which integers are limited, and attributes that are not, nor are they sizes of arrays.
 _PARTS = (Kernel, likelihoods.Likelihood, Function, GaussianQuadrature, FiniteBasis, DeepGP)

@@ -13,7 +13,6 @@ from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
 # Found in the folders of the methods on first use: imports go downward.
 _OF_METHODS = {
-    "CellPosterior": "gpflow_sparse.models.swsgp",
     "ChevronPosterior": "gpflow_sparse.models.qsgp",
     "DecoupledPosterior": "gpflow_sparse.models.solvegp",
     "DeepPosterior": "gpflow_sparse.models.deep",
@@ -26,7 +25,6 @@ _OF_METHODS = {
 
 __all__ = [
     "BasisPosterior",
-    "CellPosterior",
     "ChevronPosterior",
     "DecoupledPosterior",
     "DeepPosterior",

@@ -116,7 +116,7 @@ class SparsePosterior(AbstractPosterior):
 
     @property
     def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
+        """D, the number of input columns; None if any number is accepted."""
         return cast(Any, self.X_data).shape[1]  # type: ignore[no-any-return]
 
     def predict(

@@ -63,7 +63,7 @@ class FunctionDraws(tf.Module):
         """
         :param paths: draws of latent functions, whose outputs are concatenated.
         :param mean_function: copied; None for zero.
-        :param input_dim: D; None where any number is right.
+        :param input_dim: D; None if any number is accepted.
         :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
         """
         super().__init__()

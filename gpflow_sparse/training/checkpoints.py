@@ -5,18 +5,18 @@ import json
 import re
 import reprlib
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.persistence import files, locks
+from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import Between, parse_json
-from gpflow_sparse.training.state import STRUCTURE_VERSION, Progress, Snapshot
+from gpflow_sparse.training.state import Progress, Snapshot
 
 _NAME = re.compile(r"checkpoint-\d{9,}\.safetensors")
-_LOCK = ".lock"
 # Number of checkpoints kept: the second newest, in case the newest is damaged.
 _KEPT = 2
 
@@ -33,7 +33,7 @@ _SCHEMA = {
 
 
 class CheckpointFolder:
-    """The checkpoints of one run, which locks the folder until it ends."""
+    """The checkpoints of one run."""
 
     def __init__(
         self, directory: Any, settings: dict[str, Any], *, resume: bool, write: bool = True
@@ -41,42 +41,27 @@ class CheckpointFolder:
         """
         :param settings: settings that must be equal for a run to be resumed.
         :param write: false for a worker that only reads what the chief has written.
-        :raises ValueError: if the path is no writable folder, if another run has locked it, or
-            if it holds checkpoints and ``resume`` is false.
+        :raises ValueError: if the path is no writable folder, or if it holds checkpoints and
+            ``resume`` is false.
         """
         try:
             self.path = files.as_path(Path(directory), "checkpoint_dir")
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115, open until the run ends
+            tempfile.TemporaryFile(dir=self.path).close()  # raises before the first step
         except (TypeError, OSError) as error:
             raise ValueError(
                 f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
             ) from error
         self._settings, self._writes = settings, write
-        try:
-            if write and not locks.take(self._lock, f"checkpoint_dir {self.path}", stacklevel=3):
-                raise ValueError(
-                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
-                )
-            present = _newest_first(self.path)
-            if present and not resume:
-                raise ValueError(
-                    f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): "
-                    "pass resume=True to continue it, or choose another folder."
-                )
-        except ValueError:
-            self._lock.close()
-            raise
+        present = _newest_first(self.path)
+        if present and not resume:
+            raise ValueError(
+                f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): "
+                "pass resume=True to continue it, or choose another folder."
+            )
         # left by a run that was killed
         for piece in self.path.glob(files.TEMPORARY) if write else ():
             piece.unlink(missing_ok=True)
-
-    def __enter__(self) -> "CheckpointFolder":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Release the folder."""
-        self._lock.close()
 
     def save(self, snapshot: Snapshot, progress: Progress) -> None:
         """
@@ -130,7 +115,7 @@ class CheckpointFolder:
             except ValueError as error:
                 warnings.warn(f"{error} Looking for the previous one.", stacklevel=4)
                 continue
-            _require_same(_settings_today(record["settings"], self._settings), self._settings, path)
+            _require_same(record["settings"], self._settings, path)
             return found
         if present:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
@@ -145,10 +130,7 @@ def remove_checkpoints(directory: Path) -> None:
     """
     for path in (*_newest_first(directory), *directory.glob(files.TEMPORARY)):
         path.unlink(missing_ok=True)
-    lock = directory / _LOCK
     with contextlib.suppress(OSError):  # the folder does not exist, or is not empty
-        if lock.stat().st_size == 0:
-            lock.unlink()
         directory.rmdir()
 
 
@@ -169,19 +151,6 @@ def _as_text(record: dict[str, Any]) -> str:
             f"numbers, for checkpoints; got {record['hooks']}."
         )
     return text
-
-
-def _settings_today(stored: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
-    """
-    Settings of a checkpoint; a model description in an older format is replaced by today's.
-
-    Names and shapes of variables are still compared when they are restored.
-    """
-    model: Any = stored.get("model")
-    text = model.get("structure") if isinstance(model, dict) else None
-    if not isinstance(text, str) or text.startswith(f"{STRUCTURE_VERSION}-"):
-        return stored
-    return {**stored, "model": {**mine["model"], "kind": model.get("kind")}}
 
 
 def _require_same(

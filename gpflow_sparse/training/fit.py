@@ -160,20 +160,20 @@ def fit(
         "natural_gradients": gamma,
         "checkpoint_every": every,
         "deterministic": deterministic,
-        **({} if precision == "full" else {"precision": precision}),  # older checkpoints have none
+        "precision": precision,
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(int(seed))
     if resume and checkpoint_dir is None:
         raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
-    checkpoints: Any = contextlib.nullcontext()
+    folder = None
     if checkpoint_dir is not None:
         settings |= describe_run(model, feed, optimizer)
         chief = replicas.is_chief
-        checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume, write=chief)
+        folder = CheckpointFolder(checkpoint_dir, settings, resume=resume, write=chief)
     options = int(seed), deterministic, every
-    with checkpoints as folder, steps_in(precision):
+    with steps_in(precision):
         loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, whole, replicas)
         if resume:
             loop.resume(total)

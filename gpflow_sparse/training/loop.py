@@ -18,13 +18,11 @@ from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.starting import start_from_rows
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
-from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws, steps_are_mixed
-from gpflow_sparse.training.traces import SharedStep, key_of
+from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
 from gpflow_sparse.validation.public_methods import between_steps
 
 _MAX_FAILURES = 3
@@ -184,19 +182,7 @@ class TrainingLoop:
         (seed,) = np.random.SeedSequence([self.seed, self.progress.step]).generate_state(1)
         scale = self.progress.scale
         options = scale, int(seed), self.replicas
-        step = compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
-        alone = self.replicas.count == 1 and not isinstance(self.model, PartialUpdateModel)
-        if not alone or self.feed.batch_size is None:  # batches may have several shapes
-            return step
-        return SharedStep(step, self._state.variables, self.optimizer, self._key_of_trace)
-
-    def _key_of_trace(self) -> str | None:
-        """The key of the step's trace if other models may use it, see :class:`SharedStep`."""
-        # variables of Keras 3 do not tell their device
-        devices = sorted({getattr(v, "device", "") for v in self._state.variables.values()})
-        places = [devices, tf.constant(0.0).device]
-        settings = [self.gamma, self.progress.scale, steps_are_mixed(), places]
-        return key_of(self.model, self.optimizer, settings)
+        return compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
 
     def _advance(self, start: float, show: Callable[[int, float, float], None]) -> None:
         step = self.progress.step
@@ -328,7 +314,7 @@ class TrainingLoop:
         self._step = self._compile()
 
     def _go_back(self) -> str:
-        """Restore the last good snapshot, if there is one; return a text on it."""
+        """Restore the last good snapshot, if there is one; return a description."""
         self._pending = None
         if self._good is None:
             return "nothing has moved"
@@ -340,7 +326,7 @@ class TrainingLoop:
         return f"the model is back at step {step}"
 
     def _cures(self, found: Diagnosis) -> str:
-        """Raise the jitter and shorten the steps where this may help; return a text on it."""
+        """Raise the jitter and shorten the steps where this may help; return a description."""
         cures = []
         if found.jitter_helps and hasattr(self.model, "jitter"):
             now = linalg.relative_jitter(self.model.dtype, self.model.jitter)

@@ -6,22 +6,18 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
-from gpflow_sparse.persistence import names
+from gpflow_sparse.numerics.tracing import variables_with_paths
 from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import settings_of
 
-STRUCTURE_VERSION = 3
-"""Version of the description of a model in a checkpoint. Version 1, which is not marked in files,
-depends on the order in which a model sets its attributes; version 2 has attributes of QSGP that no
-longer exist."""
 # Attributes of a model that a run may set, and names, to which TensorFlow appends counts.
 _NOT_COMPARED = ("jitter", "_kept_back", "name")
 
@@ -91,11 +87,7 @@ class RunState:
         :raises ValueError: if the snapshot belongs to another model, optimizer or callbacks.
         """
         variables = self.variables
-        found = {
-            name: value.shape
-            for name, value in snapshot.variables.items()
-            if name not in names.REMOVED_VARIABLES
-        }
+        found = {name: value.shape for name, value in snapshot.variables.items()}
         # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         wanted = {
             name: tf.TensorShape(variable.shape)
@@ -139,8 +131,10 @@ class RunState:
 
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
     """All variables of a model by their paths, as named in checkpoints."""
-    leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
-    return {names.variable_in_files(model, path): variable for path, variable in leaves}
+    return {
+        ".".join(["model", *map(str, path)]): variable
+        for path, variable in variables_with_paths(model)
+    }
 
 
 def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> dict[str, Any]:
@@ -168,33 +162,12 @@ def describe_model(model: gpflow.models.GPModel) -> dict[str, Any]:
     Description of a model without the values of its variables: classes and settings of its parts,
     columns, transforms, priors, trainable flags, sizes of inducing sets.
     """
-    kind, structure = type(model).__name__, structure_of(model)
-    if structure is None:
-        kinds = [type(part).__name__ for part in model.submodules]
-        return {"kind": kind, "parts": ", ".join(kinds)}
-    return {"kind": kind, "structure": structure.digest}
-
-
-class Structure(NamedTuple):
-    """Everything in a model but the values of its variables."""
-
-    digest: str
-    has_own_classes: bool
-    """Whether it has classes that belong neither to this package nor to GPflow."""
-
-
-def structure_of(model: gpflow.models.GPModel, *, compare_jitter: bool = False) -> Structure | None:
-    """
-    The structure of a model; None if a part of it, such as a lambda, cannot be in a file.
-
-    :param compare_jitter: with the jitter of all parts, which a run may change.
-    """
-    ignored = [name for name in _NOT_COMPARED if name != "jitter" or not compare_jitter]
-    encoder = Encoder()
+    kind, encoder = type(model).__name__, Encoder()
     try:
         tree = json.loads(encoder.encode_model(model))
-    except ValueError:
-        return None
+    except ValueError:  # a part of it, such as a lambda, cannot be in a file
+        kinds = [type(part).__name__ for part in model.submodules]
+        return {"kind": kind, "parts": ", ".join(kinds)}
     order: dict[int, int] = {}  # of first references to objects, with attributes sorted by name
 
     def canonical(node: Any) -> Any:
@@ -211,11 +184,10 @@ def structure_of(model: gpflow.models.GPModel, *, compare_jitter: bool = False) 
             moves = node["kind"] == "variable"
             data = "" if moves else hashlib.sha256(array.tobytes()).hexdigest()
             node = {**node, "data": [str(array.dtype), list(array.shape), data]}
-        return {key: canonical(node[key]) for key in sorted(node) if key not in ignored}
+        return {key: canonical(node[key]) for key in sorted(node) if key not in _NOT_COMPARED}
 
     text = json.dumps(canonical(tree["root"]))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Structure(f"{STRUCTURE_VERSION}-{digest}", bool(encoder.classes))
+    return {"kind": kind, "structure": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def _plain(value: Any) -> Any:

@@ -46,11 +46,6 @@ def steps_in(precision: str) -> Iterator[None]:
         _MIXED.reset(token)
 
 
-def steps_are_mixed() -> bool:
-    """Whether steps are compiled in mixed precision here."""
-    return _MIXED.get()
-
-
 def compile_step(
     model: gpflow.models.GPModel,
     feed: Feed,
@@ -130,7 +125,7 @@ def _mean_gradients(
 ) -> tuple[tf.Tensor, list[Any]]:
     """The loss of a batch and its gradients, None where it does not depend on a variable."""
     known: list[bool] = []
-    is_mixed = steps_are_mixed()
+    is_mixed = _MIXED.get()
 
     def compute(part: Data | None) -> list[Any]:
         # here, since a strategy computes each part in a thread of its own
@@ -185,24 +180,10 @@ def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:
     """Whether the compiled step, called like this, draws by TensorFlow's stateful operations."""
-    return draws_statefully(step.get_concrete_function(*arguments))  # type: ignore[attr-defined]
-
-
-def draws_statefully(concrete: Any) -> bool:
-    """Whether a traced function draws by TensorFlow's stateful operations."""
-    return any(name.startswith(_STATEFUL_DRAWS) for name in _operations(concrete))
-
-
-def calls_python(concrete: Any) -> bool:
-    """Whether a traced function calls a Python function each time that it is called."""
-    return any("PyFunc" in name for name in _operations(concrete))
-
-
-def _operations(concrete: Any) -> set[str]:
-    """Names of the operations of a traced function and of the functions that it calls."""
+    concrete = step.get_concrete_function(*arguments)  # type: ignore[attr-defined]
     definition = concrete.graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    return {node.op for node in nodes}
+    return any(node.op.startswith(_STATEFUL_DRAWS) for node in nodes)
 
 
 def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:

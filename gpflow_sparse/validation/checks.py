@@ -281,7 +281,7 @@ def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, and neither True nor False."""
+    """Whether a value is a real number and not a Boolean."""
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 

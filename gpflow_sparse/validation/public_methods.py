@@ -19,6 +19,7 @@ import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.numerics.tracing import is_bookkeeping
 from gpflow_sparse.validation import checks, component_checks
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -70,12 +71,12 @@ def public_method(
         def validated(self: Any, *args: Any, **kwargs: Any) -> Any:
             if THREAD.inside or len(args) > len(names):
                 return method(self, *args, **kwargs)
-            lock = _LOCKS.get(self) or _new_lock(self)
-            with lock:
+            known = _lock_of(self)
+            with known.lock:
                 THREAD.inside = True
                 try:
                     values = dict(zip(names, args, strict=False)) | kwargs
-                    values = _validate(self, lock, values, optional)
+                    values = _validate(self, known, values, optional)
                     if prediction and not tf.executing_eagerly():
                         values = _watch(self, values)
                     returned = method(self, **values)
@@ -132,18 +133,18 @@ def explain_arguments(
 
 
 def _validate(
-    owner: Any, lock: "_FairLock", values: dict[str, Any], optional: Container[str]
+    owner: Any, known: "_Lock", values: dict[str, Any], optional: Container[str]
 ) -> dict[str, Any]:
     """
     The arguments of a public method of ``owner``, by name, as tensors and plain values.
 
     :param optional: names of the arguments that may be None.
     """
-    checked = lock.checked
+    checked = known.checked
     state, parts = _state_of(owner)
     if checked is None or state != checked.state or any(part() is None for part in checked.parts):
         checked = _Checked(state, parts, owner.input_dim, owner.dtype, set())
-        lock.checked = None
+        known.checked = None
     num_columns = checked.input_dim
     for name in ("Xnew", "X"):
         if name in values and not (name in optional and values[name] is None):
@@ -164,7 +165,7 @@ def _validate(
             owner._require_parts(X.shape[-1], checked.dtype)
         checked.columns.add(X.shape[-1])
     if state is not None:
-        lock.checked = checked
+        known.checked = checked
     for name in _FLAGS:
         if name in values:
             checks.require_flag(values[name], name)
@@ -236,48 +237,28 @@ def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
             state.append(part.trainable)
         elif isinstance(part, tf.Module):
             # TensorFlow's own attributes hold the same parts again
-            todo.extend(value for name, value in vars(part).items() if name[:6] != "_self_")
+            todo.extend(value for name, value in vars(part).items() if not is_bookkeeping(name))
         if type(part).__weakrefoffset__:
             parts.append(weakref.ref(part))
     return state, parts
 
 
-class _FairLock:
-    """
-    A reentrant lock that threads acquire in the order of their requests.
-
-    With an ordinary lock, a training loop that releases it and acquires it again at once would make
-    another thread wait for many steps.
-    """
+class _Lock:
+    """The lock of a model or posterior, which a thread may acquire more than once."""
 
     def __init__(self) -> None:
-        self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._owner: int | None = None
-        self._depth = 0
+        self.lock = threading.RLock()
         self.checked: _Checked | None = None
         """Components of the owner of the lock when they were last checked."""
 
-    def __enter__(self) -> None:
-        if self._owner != threading.get_ident():
-            with self._turn:  # held while waiting, so that later threads wait for this one
-                self._lock.acquire()
-            self._owner = threading.get_ident()
-        self._depth += 1
 
-    def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = None
-            self._lock.release()
-
-
-_LOCKS: weakref.WeakKeyDictionary[Any, _FairLock] = weakref.WeakKeyDictionary()
+_LOCKS: weakref.WeakKeyDictionary[Any, _Lock] = weakref.WeakKeyDictionary()
 _NEW_LOCK = threading.Lock()
 
 
-def _new_lock(model: Any) -> _FairLock:
+def _lock_of(owner: Any) -> _Lock:
     with _NEW_LOCK:
-        return _LOCKS.setdefault(model, _FairLock())
+        return _LOCKS.setdefault(owner, _Lock())
 
 
 @contextlib.contextmanager
@@ -296,5 +277,5 @@ def between_steps(model: Any) -> Iterator[None]:
 
     :param model: the model that is given to ``fit``, in the same process.
     """
-    with _LOCKS.get(model) or _new_lock(model):
+    with _lock_of(model).lock:
         yield

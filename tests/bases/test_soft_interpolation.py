@@ -92,19 +92,6 @@ def test_no_distance_overflows(scale, float_type):
     np.testing.assert_allclose(np.sum(W, axis=1), 1.0, atol=TOLERANCE[float_type])
 
 
-def test_a_basis_of_an_older_file_may_have_weights_of_the_nearest_points_alone(float_type):
-    full = SoftInterpolation(kernel(), Z, temperature=0.5).weights(X).numpy()
-    for count in (1, 2, 4):
-        basis = SoftInterpolation(kernel(), Z, temperature=0.5)
-        basis.num_nearest = count
-        W = basis.weights(X).numpy()
-        kept = np.argsort(-full, axis=1)[:, :count]
-        for row, near, all_of_them in zip(W, kept, full, strict=True):
-            assert set(np.flatnonzero(row)) == set(near)
-            share = all_of_them[near] / all_of_them[near].sum()
-            np.testing.assert_allclose(row[near], share, rtol=1e-5)
-
-
 @every_temperature
 def test_prior_variances_are_at_most_those_of_the_kernel(options, temperature):
     del temperature

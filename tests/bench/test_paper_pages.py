@@ -27,6 +27,7 @@ PARTS = {
 SIZES = ("-quick", "-full")
 WHOLE = (
     "bounds",
+    "bounds_minibatches",
     "conv",
     "deep",
     "equal_time",
@@ -39,8 +40,8 @@ WHOLE = (
     "swsgp_union",
 )
 TASKS = {
-    "ablation": (40, None),
     "bounds": (14, None),
+    "bounds_minibatches": (40, None),
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (42, None),

@@ -85,7 +85,8 @@ def nearest(data=two, k=None, **options):
 
 NEAREST = nearest()
 MODEL, UNION = counted(), swsgp(union=4)
-CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
+CACHED = MODEL.posterior()
+SITES = SitePosterior(kernel(), points(), Y[:M], np.ones((M, 1)), precompute_cache="tensor")
 
 
 # ------------------------------------------------------------------ arrays
@@ -96,9 +97,8 @@ def _pairs():
         "training_loss": MODEL.training_loss,
         "predict_log_density": MODEL.predict_log_density,
         "natural_step": lambda d: counted().natural_step(d, 0.5),
-        "update_posterior": lambda d: after("update_posterior", *d),
-        "start_from_sites": lambda d: after("start_from_sites", *d),
-        "fit_sites": lambda d: swsgp().fit_sites(d).fused_predict_f(X),
+        "update_posterior": lambda d: after("update_posterior", d),
+        "start_from_sites": lambda d: after("start_from_sites", d),
     }
     yield from pairs(tables, "SWSGP.")
     tables = {
@@ -147,7 +147,7 @@ def _inputs():
 def _sources():
     yield from from_sources(
         {
-            f"SWSGP.{method}": lambda d, m=method: after(m, *(d if isinstance(d, tuple) else (d,)))
+            f"SWSGP.{method}": lambda d, m=method: after(m, d)
             for method in ("update_posterior", "start_from_sites")
         }
     )
@@ -183,14 +183,8 @@ ARGUMENTS = {
     ),
     **takes("SWSGP.natural_step", MODEL.natural_step, never="data"),
     **takes("SWSGP.count_neighbors", lambda X: counted(X), never="X"),
-    **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, Y=Y), never="X", also=("data",)),
-    **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, X), never="Y", also=("data",)),
-    **takes(
-        "SWSGP.update_posterior",
-        lambda **o: counted().update_posterior(X, **o),
-        never="Y",
-        also=("data",),
-    ),
+    **takes("SWSGP.start_from_sites", MODEL.start_from_sites, never="data"),
+    **takes("SWSGP.update_posterior", counted().update_posterior, never="data"),
     **takes("SWSGP.prior_kl", MODEL.prior_kl, never="X"),
     **takes("SWSGP chain", swsgp(kl_weighting="chain").training_loss_closure, never="data"),
     **takes("NeighborInducingPoints", points, never="Z", global_indices=rows_of_points),
@@ -270,11 +264,10 @@ TOGETHER = {
     "users of no rows": (lambda: counted(nothing), "X"),
     "users of rows in no batches": (lambda: counted(rows_alone), "X"),
     "training on rows without end": (lambda: trained(endless), "X"),
-    "sites of no rows": (lambda: MODEL.fit_sites(nothing), "data"),
+    "sites of no rows": (lambda: MODEL.start_from_sites(nothing), "data"),
     "sites of rows without end": (lambda: MODEL.start_from_sites(endless), "data"),
-    "sites of rows in no batches": (lambda: MODEL.fit_sites(rows_alone), "data"),
+    "sites of rows in no batches": (lambda: MODEL.start_from_sites(rows_alone), "data"),
     "a closed form of no rows": (lambda: MODEL.update_posterior(nothing), "data"),
-    "a data set and Y": (lambda: MODEL.fit_sites(endless, Y), "Y"),
     "a closed form of another likelihood": (
         lambda: counted(likelihood=likelihoods.StudentT()).update_posterior((X, Y)),
         "likelihood",
@@ -285,10 +278,9 @@ TOGETHER = {
         "kl_weighting",
     ),
     "a closed form of a dense covariance": (
-        lambda: counted(covariance="dense").update_posterior(X, Y),
+        lambda: counted(covariance="dense").update_posterior((X, Y)),
         "covariance",
     ),
-    "a KL of sites without rows": (lambda: SITES.prior_kl(), "X"),
     "neighbors in SOLVEGP": (
         lambda: SOLVEGP(*PARTS, OrthogonalInducingVariables(X[:2], points())),
         PART,
@@ -388,7 +380,7 @@ EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
 CORE = (
     "NearestNeighborGP.training_loss | X",
     "SWSGP.elbo | X",
-    "SWSGP.fit_sites | Y",
+    "SWSGP.start_from_sites | Y",
     "SWSGP.predict_f",
     "SWSGP.count_neighbors",
 )

@@ -160,8 +160,7 @@ ARGUMENTS = {
     **takes(
         "SoftKI.training_loss_closure", partial(MODEL.training_loss_closure, two), flag="compile"
     ),
-    **takes("SoftKI.fit_posterior", softki().fit_posterior, never="X", also=("data",)),
-    **takes("SoftKI.fit_posterior", partial(softki().fit_posterior, X), never="Y", also=("data",)),
+    **takes("SoftKI.fit_posterior", softki().fit_posterior, never="data"),
     **takes(
         "SoftKI.fit_posterior",
         lambda **o: softki().fit_posterior(two, **o),
@@ -207,7 +206,6 @@ TOGETHER = {
     ),
     "a kernel of two outputs": (lambda: softki(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "a float32 kernel": (lambda: softki(k=float32_kernel()), "kernel"),
-    "a data set and Y": (lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y), "Y"),
     "a data set of X alone": (
         lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(X)),
         "data",

@@ -1,17 +1,13 @@
 """The bounds "log" and "block" against dense algebra, the exact evidence and each other."""
 
-import json
-
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import GridEigenfunctions
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, SWSGP, BasisSVGP, DeepGP, GPLayer
-from gpflow_sparse.persistence import files
 from tests.oracles import residual_bounds as oracle
 
 N, EPS, NOISE = 24, 1e-6, 0.05
@@ -271,31 +267,3 @@ def test_refusals(rng, rows):
     model.likelihood = bernoulli
     with pytest.raises(ValueError, match="likelihood must stay Gaussian"):
         model.elbo(rows)
-
-
-def test_files_of_models_that_had_blocks(rng, rows, tmp_path):
-    """They have the bound "log", and predict what they did."""
-    model = MODELS["SOLVEGP"](rng, rows, bound="log")
-    expected = model.elbo(rows)
-    path = tmp_path / "model.safetensors"
-    gs.save(model, path)
-    header, arrays = files.read(path)
-    tree = json.loads(header["tree"])
-    (attributes,) = [o["attributes"] for o in tree["objects"] if "bound" in o.get("attributes", ())]
-    attributes |= {"bound": "block", "block_size": 8}
-    files.write(path, arrays, {**header, "tree": json.dumps(tree)})
-    loaded = gs.load(path)
-    assert loaded.bound == "log"
-    assert not hasattr(loaded, "block_size")
-    np.testing.assert_allclose(loaded.elbo(rows), expected)
-
-
-def test_old_names_of_bounds(rows, rng):
-    Z, values = rng.normal(size=(4, 2)), {}
-    for bound in ("structured", "standard", "tighter", "fully_coupled"):
-        iv = OrthogonalInducingVariables(Z)
-        values[bound] = float(
-            SOLVEGPR(rows, KERNELS["matern32"](), iv, noise_variance=NOISE, bound=bound).elbo()
-        )
-    assert values["structured"] == values["standard"] < values["tighter"]
-    assert values["tighter"] == values["fully_coupled"]

@@ -12,7 +12,7 @@ from tests.oracles import solvegp as oracle
 from tests.oracles import solvegpr as collapsed_oracle
 
 NOISE, EPS = 0.2, 1e-6
-BOUNDS = ("structured", "coupled", "tighter")
+BOUNDS = ("standard", "coupled", "fully_coupled")
 KERNELS = {
     "squared_exponential": (gpflow.kernels.SquaredExponential, oracle.squared_exponential),
     "matern12": (gpflow.kernels.Matern12, collapsed_oracle.matern12),
@@ -30,7 +30,7 @@ def data(rng, N=24, P=1):
     return X, np.sin(2.0 * X[:, :1]) + 0.3 * rng.normal(size=(N, P))
 
 
-def build(data, inducing, bound="structured", kernel=None, **options):
+def build(data, inducing, bound="standard", kernel=None, **options):
     return SOLVEGPR(
         data,
         kernel or gpflow.kernels.Matern52(),
@@ -56,10 +56,10 @@ def loss_and_gradients(model):
 
 def oracle_bound(bound, k, Z, O, X, y):
     return {
-        "structured": lambda: collapsed_oracle.structured(k, Z, O, EPS, X, y, NOISE),
+        "standard": lambda: collapsed_oracle.structured(k, Z, O, EPS, X, y, NOISE),
         "coupled": lambda: collapsed_oracle.coupled(k, Z, O, EPS, X, y, NOISE),
         # jitter in Kuu and Cvv is jitter on the covariance of the union
-        "tighter": lambda: collapsed_oracle.tighter(k, np.r_[Z, O], EPS, X, y, NOISE),
+        "fully_coupled": lambda: collapsed_oracle.tighter(k, np.r_[Z, O], EPS, X, y, NOISE),
     }[bound]()
 
 
@@ -85,7 +85,7 @@ def test_the_bounds_are_in_order(rng, name):
     structured, coupled, tighter = (
         float(build((X, Y), [Z, O], bound, kernel()).elbo()) for bound in BOUNDS
     )
-    on_z = float(build((X, Y), [Z], "tighter", kernel()).elbo())
+    on_z = float(build((X, Y), [Z], "fully_coupled", kernel()).elbo())
     chain = [
         collapsed_oracle.titsias(k, Z, EPS, X, y, NOISE),
         collapsed_oracle.prior_covariance(k, Z, O, EPS, X, y, NOISE),
@@ -139,7 +139,7 @@ def test_streaming_changes_neither_value_nor_gradients(rng, bound, monkeypatch):
     for the bounds over pairs of rows against the oracle and differences.
     """
     monkeypatch.setattr(regression, "_BLOCK_ENTRIES", 2**13)
-    if bound == "structured":
+    if bound == "standard":
         inducing, rows = sets(rng, (9,)), data(rng, N=1000)
         model = build(rows, inducing)
         reference = union(model, inducing)
@@ -209,7 +209,7 @@ def test_coinciding_sets_give_finite_bounds_and_gradients(rng, bound, float_type
     assert np.isfinite(loss)
     assert all(np.isfinite(g).all() for g in gradients)
     alone = build(rows, [Z])
-    if bound == "structured":  # nothing is left for O to explain but jitter
+    if bound == "standard":  # nothing is left for O to explain but jitter
         tolerance = 1e-4 if float_type is np.float64 else 1e-2
         np.testing.assert_allclose(loss, alone.training_loss(), rtol=tolerance)
 

@@ -41,7 +41,7 @@ def kernel():
     return gpflow.kernels.SquaredExponential(variance=1.3, lengthscales=[0.7, 1.1])
 
 
-def solvegpr(data, bound="structured"):
+def solvegpr(data, bound="standard"):
     points = np.random.default_rng(3).normal(size=(7, D))
     sets = OrthogonalInducingVariables(points[:4], points[4:])
     options = {"noise_variance": 0.2, "bound": bound, "block_size": 4}
@@ -63,7 +63,7 @@ def grief(data, **options):
 BUILDERS = {
     "solvegpr": solvegpr,
     "solvegpr coupled": lambda data: solvegpr(data, "coupled"),
-    "solvegpr tighter": lambda data: solvegpr(data, "tighter"),
+    "solvegpr tighter": lambda data: solvegpr(data, "fully_coupled"),
     "solvegpr block": lambda data: solvegpr(data, "block"),
     "basis_gpr": lambda data: BasisGPR(
         data, gs.bases.RandomFourier(kernel(), 10), mean_function=linear(), noise_variance=0.2

@@ -57,22 +57,6 @@ def test_split_triangular_solve_equals_numpy(rng, adjoint, width):
     np.testing.assert_allclose(X, np.linalg.solve(L.T if adjoint else L, B), atol=1e-12)
 
 
-def test_whitening_equals_numpy_with_the_gradient_of_tensorflow(rng):
-    L = tf.constant(np.linalg.cholesky(positive_definite(rng, 150)))
-    B, W = (tf.constant(rng.normal(size=(150, 700))) for _ in range(2))
-
-    def gradient(solve):
-        with tf.GradientTape() as tape:
-            tape.watch([L, B])
-            loss = tf.reduce_sum(W * solve(L, B))
-        return tape.gradient(loss, [L, B])
-
-    np.testing.assert_allclose(linalg.whiten(L, B), np.linalg.solve(L, B), atol=1e-12)
-    pairs = zip(gradient(linalg.whiten), gradient(tf.linalg.triangular_solve), strict=True)
-    for ours, theirs in pairs:
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
 def test_a_failed_factorization_names_its_matrix_eagerly():
     with pytest.raises(linalg.FactorizationError, match=r"Kuu failed.*duplicated"):
         linalg.cholesky(tf.constant([[1.0, 2.0], [2.0, 1.0]], dtype=tf.float64), "Kuu")

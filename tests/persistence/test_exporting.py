@@ -1,7 +1,7 @@
 """An export predicts what the model predicts, where nothing but TensorFlow can be imported."""
 
 import json
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
@@ -14,11 +14,12 @@ from tests.persistence import zoo
 from tests.persistence.test_round_trip import run
 
 NOT_EXPORTED = ("gpr_of_variables", "shared", "decorated")
+OTHERS = [name for name in zoo.BUILDERS if not name.startswith("battery.")]
 EXPORTED = [name for name in zoo.BUILDERS if name.startswith("battery.")][::4] + [
     name
-    for name in zoo.BUILDERS
-    if not name.startswith("battery.") and not name.endswith(NOT_EXPORTED)
-][::3]
+    for name in [name for name in OTHERS if not name.endswith(NOT_EXPORTED)][::3]
+    if name not in ("likelihood.gaussian_mc", "likelihood.softmax")  # whose predictions are random
+]
 LOAD = """
 import sys
 for name in ("gpflow", "tensorflow_probability", "gpflow_sparse", "check_shapes"):
@@ -62,7 +63,9 @@ def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
             )
     np.savez(tmp_path / "expected.npz", **expected)
     said = run(LOAD, tmp_path, *EXPORTED).split()
-    assert said == ["predict", "predict", "loaded", str(len(EXPORTED))]
+    predicting = sum(name.endswith("standardized") for name in EXPORTED)
+    assert predicting
+    assert said == [*["predict"] * predicting, "loaded", str(len(EXPORTED))]
 
 
 @pytest.mark.nightly
@@ -115,7 +118,7 @@ def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path
         gs.export(first, tmp_path)
     with pytest.raises(ValueError, match=r"directory must name a folder, but .* is a file"):
         gs.export(first, tmp_path / "notes.json")
-    with pytest.raises(ValueError, match=r"can be written, got .*notes.json/new: Not a directory"):
+    with pytest.raises(ValueError, match=r"can be written, got .*notes.json/new: File exists"):
         gs.export(first, tmp_path / "notes.json" / "new")
     with pytest.raises(ValueError, match="directory must be a str or a Path, got int"):
         gs.export(first, 5)
@@ -124,40 +127,27 @@ def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path
     assert (tmp_path / "notes.json").exists()
 
 
-class KilledError(BaseException):
-    """Ends an export at once, as a kill does; not caught with other errors."""
-
-
 def predictions_of(folder):
     loaded = tf.saved_model.load(str(folder))  # has to outlive the call
     return loaded.predict_f(zoo.inputs())[0].numpy()
 
 
 @pytest.mark.nightly
-def test_an_export_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path, monkeypatch):
+def test_an_export_that_is_interrupted_between_renames_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "model"
     first, second = (battery.perturb(battery.MEMBERS["solvegp"].build(), seed=s) for s in (1, 2))
     gs.export(first, path)
-    old, done = predictions_of(path), []
-    real = Path.rename
+    old, real = predictions_of(path), os.replace
 
-    def kill_between_renames(source, target):
-        if done:
-            raise KilledError
-        done.append(source)
-        return real(source, target)
+    def interrupted(source, target):
+        if os.path.basename(source) == "new":
+            raise KeyboardInterrupt
+        real(source, target)
 
-    def full(*_, **__):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "rename", kill_between_renames)
-    with pytest.raises(KilledError):
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         gs.export(second, path)
-    assert not path.exists()
-    monkeypatch.setattr(Path, "rename", real)
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="no space left"):
-        patch.setattr(tf.saved_model, "save", full)
-        gs.export(second, path)
+    monkeypatch.undo()
     np.testing.assert_array_equal(predictions_of(path), old)
     gs.export(second, path)
     np.testing.assert_allclose(predictions_of(path), second.predict_f(zoo.inputs())[0])

@@ -124,7 +124,7 @@ def test_a_posterior_of_weights_comes_back_and_notices_changes(tmp_path):
     kernel.active_dims = slice(None)
     snapshot._digest = "another version, which may have other attributes"
     loaded.predict_f(data()[0])
-    loaded.basis.tied = True
+    loaded.basis.tied = False
     with pytest.raises(ValueError, match=STALE):
         loaded.predict_f(data()[0])
 

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import functions, inducing_variables, kernels, likelihoods, models
+from gpflow.kernels.categorical import Categorical
 
 from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier, SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
@@ -67,7 +68,7 @@ def hierarchy():
 
 def categorical():
     label = kernels.SquaredExponential(active_dims=[1])
-    return kernels.categorical.Categorical(kernels.Matern32(active_dims=[0]), label, 3)
+    return Categorical(kernels.Matern32(active_dims=[0]), label, 3)
 
 
 KERNELS = {
@@ -387,7 +388,7 @@ def predictions(model, X):
     moments = [*model.predict_f(X), *model.predict_y(X)]
     if isinstance(model, SWSGP):
         moments.append(model.prior_kl(X))
-    elif hasattr(model, "prior_kl") and not isinstance(model, SoftKI):  # since version 0.2
+    elif hasattr(model, "prior_kl") and not isinstance(model, SoftKI):
         moments.append(model.prior_kl())
     moments.append(model.log_prior_density())
     return [np.asarray(part) for part in moments]

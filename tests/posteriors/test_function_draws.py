@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer
-from gpflow_sparse.posteriors import CellPosterior
+from gpflow_sparse.posteriors import SitePosterior
 
 D, P, M, H = 2, 2, 9, 4
 JITTER = 0.3  # so large that a noise left out shows by many standard errors
@@ -48,6 +48,17 @@ def swsgp(covariance="diag", H=H, kernel=matern, **points):
     return model
 
 
+def sites():
+    """A posterior of one Gaussian site for each inducing variable."""
+    rng, Z = np.random.default_rng(1), inputs(M, 7)
+    precisions = np.exp(rng.normal(size=(M, P)))
+    posterior = SitePosterior(
+        matern(), NeighborInducingPoints(Z, H), outputs(Z), precisions, linear()
+    )
+    posterior.update_cache("tensor")
+    return posterior
+
+
 def separate():
     return gpflow.kernels.SeparateIndependent([matern(), gpflow.kernels.RBF(lengthscales=0.8)])
 
@@ -80,8 +91,7 @@ def test_with_all_neighbors_drawn_functions_have_the_joint_covariance(covariance
 LOCAL = {
     "neighbors": lambda: swsgp().posterior(),
     "separate": lambda: swsgp(kernel=separate).posterior(),
-    "cells": lambda: CellPosterior(swsgp("dense").posterior()),
-    "sites": lambda: swsgp().fit_sites(inputs(30, 7), outputs(inputs(30, 7))),
+    "sites": sites,
 }
 every_local = pytest.mark.parametrize("build", LOCAL.values(), ids=list(LOCAL))
 

@@ -1,6 +1,5 @@
 """A run that is stopped, at any moment, goes on as if nothing had happened."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -287,43 +286,9 @@ def test_the_legacy_optimizers_are_not_resumed(tmp_path):
         fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01), checkpoint_dir=tmp_path)
 
 
-def test_a_second_run_in_the_folder_is_refused_and_does_no_harm(tmp_path):
-    options = {"checkpoint_dir": tmp_path, "progress": False}
-    half = tmp_path / ".saving-1.tmp"
-
-    def intrude(state):
-        half.write_bytes(b"in the midst of a write")
-        with pytest.raises(ValueError, match="another run is writing"):
-            fit(solvegp(), data(), num_steps=1, resume=True, **options)
-
-    fit(solvegp(), data(), num_steps=1, callbacks=[intrude], **options)
-    assert half.exists()
-    fit(solvegp(), data(), num_steps=2, callbacks=[lambda state: None], resume=True, **options)
-    assert not half.exists()
-
-
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
-HELD_LOCKS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
-
-
-@pytest.mark.parametrize("code", [*NO_LOCKS, *HELD_LOCKS])
-def test_a_file_system_without_locks_is_warned_of_and_a_held_lock_refused(
-    code, tmp_path, monkeypatch
-):
-    def fail(*_):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr("fcntl.flock", fail)
-    context = pytest.raises(ValueError, match="another run is writing")
-    if code in NO_LOCKS:
-        context = pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it")
-    with context:
-        assert fit(solvegp(), data(), num_steps=1, checkpoint_dir=tmp_path).num_steps == 1
-
-
 def test_files_of_a_person_in_a_checkpoint_folder_are_kept(tmp_path):
-    """Names that resemble those of checkpoints, and the name of the lock."""
-    notes = {"checkpoint-best.safetensors": "1", "checkpoint-1.safetensors": "2", ".lock": "3"}
+    """Their names resemble names of checkpoints."""
+    notes = {"checkpoint-best.safetensors": "1", "checkpoint-1.safetensors": "2"}
     for name, text in notes.items():
         (tmp_path / name).write_text(text)
     fit(solvegp(), data(), num_steps=4, checkpoint_dir=tmp_path, checkpoint_every=1)

@@ -18,11 +18,11 @@ NAMES = ("checkpoint-000000002.safetensors", "checkpoint-000000001.safetensors")
 @pytest.fixture
 def folder(tmp_path):
     """A folder with checkpoints of steps 1 and 2."""
-    with CheckpointFolder(tmp_path, SETTINGS, resume=False) as found:
-        progress = Progress(2, [-3.0, -2.0], [0.1, 0.2], 0.5, 1e-4, ["a step failed"])
-        for step in (1, 2):
-            found.save(Snapshot(step, {"model.x": np.full(3, float(step))}, [None]), progress)
-        yield found
+    found = CheckpointFolder(tmp_path, SETTINGS, resume=False)
+    progress = Progress(2, [-3.0, -2.0], [0.1, 0.2], 0.5, 1e-4, ["a step failed"])
+    for step in (1, 2):
+        found.save(Snapshot(step, {"model.x": np.full(3, float(step))}, [None]), progress)
+    return found
 
 
 def forge(path, change=None, text=None, drop=()):

@@ -11,7 +11,6 @@ from tensorflow_probability import bijectors
 
 import gpflow_sparse as gs
 from bench.steps import megabytes
-from gpflow_sparse.training import traces
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2000, 2))
@@ -42,8 +41,7 @@ def nearest(M):
     return gs.inducing_variables.NeighborInducingPoints(X[:M], 4)
 
 
-# Models of N rows and M points or functions, of this package and of GPflow. Steps of all but
-# SOLVEGP and SVGP are traced in every fit.
+# Models of N rows and M points or functions, of this package and of GPflow.
 MODELS = {
     "solvegp": lambda N, M: gs.models.SOLVEGP(matern(), noise(), sets(M), num_data=N),
     "solvegpr": lambda N, M: gs.models.SOLVEGPR((X[:N], Y[:N]), matern(), sets(M)),
@@ -65,7 +63,6 @@ def fit(kind, N, M, num_steps):
 
 def left():
     """Numbers of gradients of custom functions, of values cached by bijectors, and of graphs."""
-    traces._KEPT.clear()
     gc.collect()
     names = [name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")]
     return len(names), len(bijectors.Bijector._cache.storage), num_graphs()

@@ -23,7 +23,7 @@ def softki(kernel=None, **options):
 def test_what_is_fixed_stays_fixed_and_training_ends_a_posterior():
     model = softki()
     gpflow.set_trainable(model.likelihood.variance, False)
-    model.fit_posterior(*data())
+    model.fit_posterior(data())
     gpflow.set_trainable(model.basis.temperature, False)
     fit(model, data(), num_steps=5, batch_size=16, progress=False)
     np.testing.assert_allclose(model.likelihood.variance, 0.1, rtol=1e-14)
@@ -51,7 +51,7 @@ def test_jitter_is_raised_where_the_covariance_of_the_points_fails():
         history = fit(model, data(), num_steps=5, progress=False)
     assert model.basis.jitter == model.jitter > 1e-6
     assert np.isfinite(history.elbo).all()
-    model.fit_posterior(*data())
+    model.fit_posterior(data())
     assert np.isfinite(model.predict_f(Z)[0]).all()
 
 
@@ -100,7 +100,7 @@ def test_the_noise_comes_from_rows_that_training_has_kept_back():
     assert found[0] > 1.05 * found[1]
     model.fit_posterior((X, Y))
     np.testing.assert_allclose(model.likelihood.variance, found[0], rtol=1e-6)
-    model.fit_posterior(np.concatenate([X, X]), np.concatenate([Y, Y]))  # other rows
+    model.fit_posterior((np.concatenate([X, X]), np.concatenate([Y, Y])))  # other rows
     assert model.likelihood.variance.numpy() < found[1]
 
 

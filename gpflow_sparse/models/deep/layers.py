@@ -25,7 +25,6 @@ from gpflow_sparse.models.base import require_num_latents
 from gpflow_sparse.models.deep.layer_posterior import LayerPosterior
 from gpflow_sparse.models.solvegp import OrthogonalPosterior, prior_factors
 from gpflow_sparse.models.starting import parameters
-from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.models.swsgp import NeighborPosterior, closest_scales
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.basis import BasisPosterior
@@ -43,8 +42,6 @@ class GPLayer(tf.Module):
     neighbors have independent Gaussians and the "chain" KL of :class:`SWSGP`, which does not depend
     on the random inputs of the layer.
     """
-
-    q_mu, q_sqrt = PerSet(), PerSet()
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class GPLayer(tf.Module):
 
     @property
     def input_dim(self) -> int | None:
-        """Columns of an input; None where any number is right."""
+        """Columns of an input; None if any number is accepted."""
         return self._row_length
 
     @property

@@ -93,8 +93,6 @@ class GPMixture(RegressionModel):
     likelihood does not determine: eigenvalues of the Hessian are at least 0.3 of the prior's.
     """
 
-    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
-
     def __init__(
         self,
         data: tuple[Any, Any],

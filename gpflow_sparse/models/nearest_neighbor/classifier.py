@@ -26,7 +26,7 @@ from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
 )
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.numerics import tracing
-from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -52,8 +52,6 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
 
     A prediction takes O(C H^3) time a row, and a search. The model and its file have all rows.
     """
-
-    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
 
     def __init__(
         self,

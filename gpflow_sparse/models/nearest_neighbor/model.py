@@ -24,7 +24,7 @@ from gpflow_sparse.models.nearest_neighbor.local_variance import (
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.models.training_data import columns
-from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method

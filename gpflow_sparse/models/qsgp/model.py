@@ -21,7 +21,6 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp import closed_form, options
 from gpflow_sparse.models.qsgp.posterior import ChevronPosterior
 from gpflow_sparse.models.qsgp.step import ControlRows, SubsampledStep, functions_at
-from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -69,7 +68,6 @@ class QSGP(VariationalModel):
     """
 
     default_optimizer = "adagrad"
-    q_mu, q_log_scale, q_columns = LongRows(), LongRows(), LongRows()
     num_data: Any  # always an integer here
 
     def __init__(

@@ -68,8 +68,6 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
     at most some 2,000 rows. Before :meth:`fit_sites` q is the prior.
     """
 
-    row_weights: tf.Tensor | None = None  # models of older files have no such attribute
-
     def __init__(
         self,
         data: tuple[Any, Any],

@@ -20,7 +20,6 @@ from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.softki import batch_evidence
 from gpflow_sparse.models.training_data import (
     TrainingData,
-    accepts_pair_or_dataset,
     columns,
     keep_training_data,
     row_sums,
@@ -59,10 +58,6 @@ class SoftKI(VariationalModel):
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
 
-    held_out = 0.0
-    """The fraction of the rows that ``training.fit`` holds out; none in the first files."""
-    # Rows held out by `training.fit`; missing in files of version 0.1.
-    _kept_back: tuple[np.ndarray, int] | None = None
     sums_over_rows = False
     """The evidence of a batch is no sum over its rows: `training.fit` does not divide batches."""
 
@@ -105,6 +100,7 @@ class SoftKI(VariationalModel):
         tied = hasattr(kernel, "lengthscales") if tied is None else tied
         self.basis = SoftInterpolation(kernel, Z, temperature=temperature, tied=tied)
         self.objective, self.held_out = objective, held_out
+        self._kept_back: tuple[np.ndarray, int] | None = None  # rows that `training.fit` held out
         super().__init__(
             Basis(self.basis),
             Gaussian(require_noise(noise_variance)),
@@ -173,8 +169,7 @@ class SoftKI(VariationalModel):
         self.fit_posterior((tf.gather(X, rest), tf.gather(Y, rest)), refit_noise=False)
         return tf.reduce_mean(self.predict_log_density((tf.gather(X, kept), tf.gather(Y, kept))))
 
-    @accepts_pair_or_dataset
-    def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
+    def fit_posterior(self, data: Any, *, refit_noise: bool | None = None) -> None:
         """
         Compute the exact posterior of the weights from all rows, for the present parameters.
 
@@ -197,12 +192,12 @@ class SoftKI(VariationalModel):
         if refit_noise is None:
             refit_noise = noise_parameter(self.likelihood).trainable
         checks.require_flag(refit_noise, "refit_noise")
-        data = self._require_rows(X, Y)
+        rows = self._require_rows(data)
         component_checks.validate_components(self)
         with component_checks.explain_failures(self):
-            sums = row_sums(self.basis, data, self.mean_function, self.dtype)
+            sums = row_sums(self.basis, rows, self.mean_function, self.dtype)
             if refit_noise:
-                self._refit_noise(sums, X, Y)
+                self._refit_noise(sums, data)
             noise = noise_variance(self.likelihood, tf.float64)
             (mean,), (factor,) = collapsed.optimal_q(sums, noise, [self.basis.num_basis])
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
@@ -237,17 +232,17 @@ class SoftKI(VariationalModel):
             return None
         return random_draws.rademacher([tf.shape(X)[0], _NUM_PROBES], X.dtype)
 
-    def _refit_noise(self, sums: collapsed.RowSums, X: Any, Y: Any) -> None:
+    def _refit_noise(self, sums: collapsed.RowSums, data: Any) -> None:
         """
         Set the noise variance to the larger of the optima of all rows and of held-out rows, which
         are known where X has as many rows as in training.
         """
         parts = [sums]
-        if self._kept_back is not None and not isinstance(X, tf.data.Dataset):
+        if self._kept_back is not None and isinstance(data, tuple | list):
             kept, num_rows = self._kept_back
-            if len(X) == num_rows:
-                data = self._require_rows(np.asarray(X)[kept], np.asarray(Y)[kept])
-                parts.append(row_sums(self.basis, data, self.mean_function, self.dtype))
+            if len(data[0]) == num_rows:
+                held_out = self._require_rows([np.asarray(part)[kept] for part in data])
+                parts.append(row_sums(self.basis, held_out, self.mean_function, self.dtype))
         parameter = noise_parameter(self.likelihood)
         lowest = gpflow.config.default_likelihood_positive_minimum()  # bound of the parameter
         value = max(best_noise(rotate(part), 1.001 * lowest) for part in parts)
@@ -258,13 +253,10 @@ class SoftKI(VariationalModel):
         """Modules that the posterior of the weights depends on."""
         return self.basis, self.likelihood, self.mean_function
 
-    def _require_rows(self, X: Any, Y: Any) -> TrainingData:
+    def _require_rows(self, data: Any) -> TrainingData:
         self._require_parts(self.input_dim, self.dtype)
-        if isinstance(X, tf.data.Dataset):
-            data = keep_training_data(X, batches=True)
-        else:
-            copy = not _are_sound_arrays(X, Y, self.dtype)
-            data = keep_training_data((X, Y), batches=True, copy=copy, dtype=self.dtype)
+        copy = not (isinstance(data, tuple | list) and _are_sound_arrays(data, self.dtype))
+        data = keep_training_data(data, batches=True, copy=copy, dtype=self.dtype)
         found, expected = columns(data), (self.input_dim, self.num_latent_gps)
         if found != expected:
             raise ValueError(
@@ -289,17 +281,15 @@ class SoftKI(VariationalModel):
         _require_kept_back(self._kept_back)
 
 
-def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
+def _are_sound_arrays(data: tuple[Any, ...] | list[Any], dtype: tf.DType) -> bool:
     """
-    Whether both are NumPy arrays, which can be read in blocks without a copy.
+    Whether all are NumPy arrays, which can be read in blocks without a copy.
 
     :raises ValueError: for values that are not finite or too large; values in a file are checked
         when it is read.
     """
-    if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):
-        return False
-    for name, part in (("X", X), ("Y", Y)):
-        if isinstance(part, np.ma.MaskedArray):
+    for name, part in zip("XY", data, strict=False):
+        if not isinstance(part, np.ndarray) or isinstance(part, np.ma.MaskedArray):
             return False  # the mask would be lost
         in_memory = part.dtype.kind in "fiu" and part.size and not isinstance(part, np.memmap)
         if in_memory and not max(part.max(), -part.min()) < dtype.max**0.5 / 1e3:

@@ -18,7 +18,6 @@ from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
 from gpflow_sparse.models.starting import parameters
-from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels
 from gpflow_sparse.validation import checks, component_checks
@@ -33,7 +32,6 @@ class OrthogonalModel(VariationalModel):
     :class:`~gpflow_sparse.models.ODVGP` for the base set alone.
     """
 
-    q_mu, q_sqrt = PerSet(), PerSet()
     _single_output_posterior: Callable[..., SparsePosterior] = OrthogonalPosterior
     """Class of the posterior of latent functions that share a kernel."""
 

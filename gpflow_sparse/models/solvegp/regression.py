@@ -24,8 +24,6 @@ from gpflow_sparse.validation.public_methods import public_method
 # Bounds that depend on the rows by sums over them, and all.
 _BY_SUMS = ("standard", "log", "block")
 _BOUNDS = (*_BY_SUMS, "coupled", "fully_coupled")
-# Names of version 0.1, which its files have.
-_OLD_BOUNDS = {"structured": "standard", "tighter": "fully_coupled"}
 # Largest number of rows for the bounds over all pairs of rows: O(N^2 M) time, O(N M) memory.
 _MAX_PAIRED_ROWS = 20_000
 # Entries of one tensor of a block, 16 MB of float64; and the fewest rows of a block in multiples of
@@ -63,8 +61,6 @@ class SOLVEGPR(RegressionModel):
     The data are held as tensors, once. Every output has its own f, all with the same kernel.
     """
 
-    block_size = 32  # models of older files have no such attribute
-
     def __init__(
         self,
         data: tuple[Any, Any],
@@ -82,8 +78,7 @@ class SOLVEGPR(RegressionModel):
         :param inducing_variable: the base set and the orthogonal sets.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param bound: one of the names above. "structured" and "tighter" are old names of "standard"
-            and "fully_coupled".
+        :param bound: one of the names above.
         :param block_size: largest number of rows in a block of "block".
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for
             more than 20,000 rows with "coupled" and "fully_coupled".
@@ -101,7 +96,7 @@ class SOLVEGPR(RegressionModel):
 
         :raises ValueError: for a part that was exchanged for one that does not fit.
         """
-        if self._bound in _BY_SUMS:
+        if self.bound in _BY_SUMS:
             sizes = self.inducing_variable.sizes
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
@@ -171,7 +166,7 @@ class SOLVEGPR(RegressionModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=count_rows(self.data[0]) if num_data is None else num_data,
-            bound="log" if self._bound == "log" else "standard",
+            bound="log" if self.bound == "log" else "standard",
         )
         model.jitter, model.standardizer = self.jitter, standardizer
         model.calibration = self.calibration
@@ -189,7 +184,7 @@ class SOLVEGPR(RegressionModel):
             )
         super()._require_parts(num_columns, dtype)
         checks.require_count(self.block_size, "block_size")
-        _require_bound(self.bound, self._bound, self.data[0])
+        _require_bound(self.bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
         """``A = chol(K([Z; O; ...]))^-1 k([Z; O; ...], X) [M', n]`` by block elimination."""
@@ -206,7 +201,7 @@ class SOLVEGPR(RegressionModel):
         return collapsed.row_sums(A, errors, self.kernel(X, full_cov=False))
 
     def _bounded(self, sums: collapsed.RowSums, X: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
-        if self._bound != "block":
+        if self.bound != "block":
             return super()._bounded(sums, X, A)
         groups = residual_blocks.neighbor_groups(self._places(X), self.block_size)
         Kff = covariance(self.kernel, tf.gather(X, groups.rows))
@@ -215,13 +210,6 @@ class SOLVEGPR(RegressionModel):
     def _places(self, X: tf.Tensor) -> tf.Tensor:
         """Places ``[n, .]`` of rows; rows near each other form a block."""
         return in_lengthscales(self.kernel, X)
-
-    @property
-    def _bound(self) -> str:
-        """The present name of ``bound``."""
-        return (
-            _OLD_BOUNDS.get(self.bound, self.bound) if isinstance(self.bound, str) else self.bound
-        )
 
     def _row_sums(self) -> collapsed.RowSums:
         """Streamed over all rows; gradients flow to all parameters."""
@@ -244,7 +232,7 @@ class SOLVEGPR(RegressionModel):
             )
         X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
-        inner = sizes[0] if self._bound == "coupled" else sum(sizes)
+        inner = sizes[0] if self.bound == "coupled" else sum(sizes)
         A = tf.cast(self._features(X), tf.float64)
         sums = self._sums_of(X, Y, A)
         L = collapsed.inner_factor(sums, noise, inner)
@@ -266,13 +254,10 @@ class SOLVEGPR(RegressionModel):
         return trace
 
 
-def _require_bound(bound: Any, today: str, X: Any) -> None:
-    """
-    :param today: its present name.
-    :param X: inputs of the data, a tensor or a variable.
-    """
-    checks.require_choice(today, "bound", _BOUNDS)
-    if today in _BY_SUMS:
+def _require_bound(bound: Any, X: Any) -> None:
+    """:param X: inputs of the data, a tensor or a variable."""
+    checks.require_choice(bound, "bound", _BOUNDS)
+    if bound in _BY_SUMS:
         return
     limit = (
         f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it sums over all pairs of "

@@ -4,14 +4,13 @@ Start with ``model.py``, the objective, whose moments and KL terms are those of
 ``inference/neighborhoods.py``, with their gradient in ``inference/local_gradients.py``;
 ``union.py`` has the objective of SWSGP-U, ``counts.py`` the weights of the KL terms,
 ``models/partial_updates.py`` the training step. ``posterior.py`` predicts, ``closed_form.py`` has
-the best q for Gaussian noise, ``site_posterior.py`` and ``cell_posterior.py`` predictions from q in
-closed form and joint draws.
+the best q for Gaussian noise and q near the posterior before training, from the sites of
+``site_posterior.py``.
 """
 
-from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior
 from gpflow_sparse.models.swsgp.model import SWSGP
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
 
-__all__ = ["SWSGP", "CellPosterior", "NeighborPosterior", "SitePosterior", "closest_scales"]
+__all__ = ["SWSGP", "NeighborPosterior", "SitePosterior", "closest_scales"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import LinearCoregionalization, MultioutputKernel
+from gpflow.kernels import LinearCoregionalization
 from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
@@ -28,11 +28,7 @@ from gpflow_sparse.models.swsgp.counts import require_counted
 from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
-from gpflow_sparse.models.training_data import (
-    accepts_pair_or_dataset,
-    count_rows,
-    keep_training_data,
-)
+from gpflow_sparse.models.training_data import keep_training_data
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -43,8 +39,7 @@ _TOLERANCE, _MAX_ITERATIONS = 1e-10, 1000
 _ROWS = 4096
 
 
-@accepts_pair_or_dataset
-def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
+def update_posterior(model: Any, data: Any) -> None:
     """
     Set q to the optimum for Gaussian noise and the current hyperparameters, for "diag": the
     gradient of the elbo on all rows is zero there.
@@ -86,7 +81,7 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
     for place, (prior, columns) in enumerate(model.priors):
-        blocks = _row_blocks(model, X, Y, prior, place, columns)
+        blocks = _row_blocks(model, data, prior, place, columns)
         if model.kl_weighting == "chain":
             blocks = itertools.chain(blocks, _chain_blocks(model.points, prior))
         system, rhs, precisions, entropies = _add_up(blocks, len(means), columns)
@@ -113,13 +108,13 @@ class _Block(NamedTuple):
 
 
 def _row_blocks(
-    model: Any, X: Any, Y: Any, prior: NeighborPrior, place: int, columns: slice
+    model: Any, data: Any, prior: NeighborPrior, place: int, columns: slice
 ) -> Iterator[_Block]:
     s2 = model.likelihood.variance
     rows = max(1, _ENTRIES // int(model.points.num_neighbors) ** 2)
     needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
-    num_rows = count_rows(X) if needed else None
-    for x, y in _data_blocks(model, X, Y, rows):
+    num_rows = sum(len(x) for x, _ in _data_blocks(model, data, rows)) if needed else None
+    for x, y in _data_blocks(model, data, rows):
         errors = (y - model.mean_function(x))[:, columns]
         neighbors = model.points.training_neighbors(x, prior.kernel)
         K, k, _ = prior.covariances(x, neighbors)
@@ -251,13 +246,12 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
     return tf.repeat(tf.stack(columns, axis=1), widths, axis=1)
 
 
-@accepts_pair_or_dataset
-def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
+def start_from_sites(model: Any, data: Any) -> None:
     """
-    Set q near the posterior, by one pass over the data and without an optimizer: means are the
-    sites' posterior means (:meth:`fit_sites`) at the inducing points, and standard deviations the
-    best for independent variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense"
-    only means.
+    Set q near the posterior, by one pass over the data and without an optimizer. Every inducing
+    variable gets one Gaussian site from the rows nearest to it. Means are those of a
+    :class:`SitePosterior` at the inducing points, and standard deviations the best for independent
+    variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense" only means.
 
     Training starts much closer to the optimum than from zero means: unwhitened means are slow to
     learn. `training.fit` calls this before the first step unless the model has ``start="prior"``.
@@ -270,9 +264,13 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
             "sites need outputs that are latent functions; LinearCoregionalization mixes them."
         )
     priors = model.priors
-    sites = _sites(model, X, Y, priors)
+    sites = _sites(model, data, priors)
     Z = tf.convert_to_tensor(model.points.Z)
-    means = [_site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in priors]
+    means = []
+    for prior, columns in priors:
+        targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
+        found = SitePosterior(prior.kernel, model.points, targets, precisions)
+        means.append(found.fused_predict_f(Z)[0])
     model.q_mu.assign(tf.concat(means, axis=1))
     if model.q_log_scale is not None:
         scales = (closest_scales(model.points, priors) ** -2 + sites[1]) ** -0.5
@@ -298,36 +296,8 @@ def start_training(model: Any, data: Any) -> None:
         warnings.warn(f"training starts from the prior: {error}", stacklevel=3)
 
 
-@accepts_pair_or_dataset
-def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
-    """
-    A posterior without an optimizer: one Gaussian site for each inducing variable, from one pass
-    over the data, O(N) searches. Hyperparameters and points are shared with the model.
-
-    :param data: as :meth:`update_posterior`; any likelihood.
-    :raises ValueError: for several kernels, or data that do not fit the model.
-    """
-    if isinstance(model.kernel, MultioutputKernel):
-        raise ValueError(
-            f"fit_sites needs one kernel for all outputs, got {type(model.kernel).__name__}."
-        )
-    (latent,) = model.priors
-    found = _site_posterior(model, _sites(model, X, Y, [latent]), *latent)
-    found.mean_function = model.mean_function
-    found.update_cache("tensor")
-    return found
-
-
-def _site_posterior(
-    model: Any, sites: tuple[np.ndarray, np.ndarray], prior: NeighborPrior, columns: slice
-) -> SitePosterior:
-    """Site posterior of one latent kernel, prior mean excluded."""
-    targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
-    return SitePosterior(prior.kernel, model.points, targets, precisions)
-
-
 def _sites(
-    model: Any, X: Any, Y: Any, priors: Sequence[tuple[NeighborPrior, slice]]
+    model: Any, data: Any, priors: Sequence[tuple[NeighborPrior, slice]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Targets and precisions ``[M, L]`` of the sites: sums of one Gaussian factor for each row, about
@@ -342,7 +312,7 @@ def _sites(
     """
     shape, iv = tuple(model.q_mu.shape), model.points
     precisions, moments = np.zeros(shape), np.zeros(shape)
-    for x, y in _data_blocks(model, X, Y, _ROWS):
+    for x, y in _data_blocks(model, data, _ROWS):
         targets, known = _observations(model, x, y, priors)
         for prior, columns in priors:
             j = iv.closest(x, prior.kernel, 1)
@@ -375,10 +345,10 @@ def _observations(
     return (m - mean).numpy() + targets, known
 
 
-def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
+def _data_blocks(model: Any, data: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Checked ``(X [n, D], Y [n, P])``, some rows at a time."""
     model._require_parts(model.input_dim, model.dtype)
-    data = keep_training_data(X if Y is None else (X, Y), batches=True, dtype=model.dtype)
+    data = keep_training_data(data, batches=True, dtype=model.dtype)
     if isinstance(data, tf.data.Dataset):
         blocks = data.rebatch(rows)
     else:

@@ -16,7 +16,6 @@ from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp import closed_form, counts
 from gpflow_sparse.models.swsgp.checks import require_components, require_objective, require_points
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
@@ -87,8 +86,6 @@ class SWSGP(VariationalModel):
     `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.partial_updates`): a
     step reads and updates only the rows of q that belong to the neighbors of its batch.
     """
-
-    q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
         self,
@@ -418,7 +415,6 @@ class SWSGP(VariationalModel):
     natural_step = closed_form.natural_step  # type: ignore[has-type]
     start_from_sites = closed_form.start_from_sites
     start_training = closed_form.start_training
-    fit_sites = closed_form.fit_sites
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

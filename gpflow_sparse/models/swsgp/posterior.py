@@ -160,16 +160,11 @@ class NeighborPosterior(SparsePosterior):
 
         return by_batches(moments, X)
 
-    def _draw_paths(
-        self, sampler: Sampler, find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
 
         At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
-
-        :param find: function of points, rows ``[n, D]`` and kernel that returns neighbors
-            ``[n, H]``.
         """
         q, points = self._q, gpflow.utilities.freeze(self.X_data)
         u = _draw_inducing(q, sampler)
@@ -179,7 +174,7 @@ class NeighborPosterior(SparsePosterior):
         values = u - paths(prior.Z) - tf.sqrt(prior.nugget) * zeta
 
         def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            neighbors = find(points, X, paths.kernel)
+            neighbors = points.neighbors(X, paths.kernel)
             a, _ = neighborhoods.conditional_weights(*prior.covariances(X, neighbors))
             return neighbors, a[:, :, None]
 

@@ -12,13 +12,11 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.swsgp.posterior import moments_in_blocks
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, Sampler
 from gpflow_sparse.validation import checks
-from gpflow_sparse.validation.public_methods import public_method
 
 
 class SitePosterior(SparsePosterior):
@@ -32,8 +30,8 @@ class SitePosterior(SparsePosterior):
 
     so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
 
-    Do not learn hyperparameters on an objective of these: the local distributions of different rows
-    share no q(u), and lengthscales may diverge (``docs/methods/swsgp.md``).
+    The local distributions of different rows share no q(u), so there is no KL divergence and no
+    objective for hyperparameters.
     """
 
     def __init__(
@@ -83,31 +81,6 @@ class SitePosterior(SparsePosterior):
         """``tau [M, P]``, as given or as the function returns them now."""
         return self._current_q()[1]
 
-    @public_method()
-    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
-        """
-        The sum over rows of the KL of their neighbors.
-
-        :raises ValueError: without X.
-        """
-        if X is None:
-            raise ValueError("prior_kl needs X: every row has neighbors of its own.")
-        return self.terms(X).kl
-
-    def terms(self, X: tf.Tensor) -> Terms:
-        neighbors = self.X_data.neighbors(X, self.kernel)
-        K, k, diagonal = self._local(X, neighbors)
-        roots, L, alpha = _solve(K, neighbors, self._current_q())
-        mean, var = _moments(k, diagonal, roots, L, alpha)
-        eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
-        inverse = linalg.solve_triangular(L, eye)
-        fits = tf.reduce_sum(alpha * tf.einsum("nhg,npg->nph", K, alpha), axis=2)  # [n, P]
-        trace = tf.reduce_sum(tf.square(inverse), axis=[2, 3])
-        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=2)
-        size = tf.cast(tf.shape(K)[-1], K.dtype)
-        kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
-        return Terms(self._add_mean_function(X, mean), var, kl)
-
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
@@ -146,7 +119,8 @@ class SitePosterior(SparsePosterior):
 
     def _near(self, sites: Cache, X: tf.Tensor, neighbors: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of f at each row from the sites of its neighbors ``[n, H]``."""
-        K, k, diagonal = self._local(X, neighbors)
+        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
+        K, k, diagonal = local_covariances(self.kernel, X, Z)
         roots, targets = _at(neighbors, sites)
         # L^-1 T^1/2 of k_I and of the targets, whose products are variance and mean: one solve
         # where alpha takes three
@@ -159,11 +133,6 @@ class SitePosterior(SparsePosterior):
         """Entries for each row in the largest tensor of a prediction."""
         return int(self.X_data.num_neighbors) ** 2 * int(sites[0].shape[1])
 
-    def _local(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """``K_I [n, H, H]``, ``k_I [n, H]`` and ``k(x, x) [n]``, without jitter."""
-        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
-        return local_covariances(self.kernel, X, Z)
-
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
         sites = self._current_q() if cache is None else cache
@@ -171,27 +140,15 @@ class SitePosterior(SparsePosterior):
         def moments(X: tf.Tensor) -> MeanAndVariance:
             active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
             Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
-            roots, L, alpha = _solve(covariance(self.kernel, Z)[None], active[None], sites)
+            roots, targets = (part[0] for part in _at(active[None], sites))  # [P, m]
+            L = _factor(covariance(self.kernel, Z)[None], roots[None])[0]  # [P, m, m]
             cross = covariance(self.kernel, Z, X)  # [m, n]
-            half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
+            half = linalg.solve_triangular(L, roots[:, :, None] * cross)  # [P, m, n]
             cov = covariance(self.kernel, X) - tf.linalg.matmul(half, half, transpose_a=True)
-            return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
+            alpha = roots * tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
+            return tf.linalg.matmul(cross, alpha, transpose_a=True, transpose_b=True), cov
 
         return by_batches(moments, X)
-
-
-def _solve(
-    K: tf.Tensor, neighbors: tf.Tensor, sites: Sequence[tf.Tensor]
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """
-    ``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``.
-
-    :param sites: targets and precisions, ``[M, P]`` each.
-    """
-    roots, targets = _at(neighbors, sites)
-    L = _factor(K, roots)
-    solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
-    return roots, L, roots * solved
 
 
 def _at(neighbors: tf.Tensor, sites: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -205,12 +162,3 @@ def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
     B = roots[..., :, None] * K[:, None] * roots[..., None, :]
     B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
     return linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
-
-
-def _moments(
-    k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
-) -> MeanAndVariance:
-    """Mean and variance of f, ``[n, P]`` each."""
-    mean = tf.linalg.matvec(alpha, k)
-    half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])
-    return mean, diagonal[:, None] - tf.reduce_sum(tf.square(half), axis=[2, 3])

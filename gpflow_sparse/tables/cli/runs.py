@@ -21,6 +21,7 @@ from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split
 from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_training
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
+from gpflow_sparse.tables.estimators.stored import as_text
 from gpflow_sparse.tables.fitting.calibration import summary
 from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
@@ -33,7 +34,7 @@ from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
 _PART = 4 * BLOCK
-# Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
+# Scores of fewer rows are unreliable: of so many the root mean squared error is known to 13 %.
 _FEW_ROWS = 30
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 _TITLES = {
@@ -107,7 +108,7 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     for note in estimator.encoder_.notes_:
         click.echo(f"  {note}", err=True)
     estimator.target_ = split.target
-    save_of_run(estimator, folder.model)
+    save_of_run(estimator.model_, folder.model, {"estimator": as_text(estimator)})
     phase(f"scoring {len(split.test.y)} test rows")
     scored = score_rows(estimator, *split.test)
     record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
@@ -252,8 +253,8 @@ def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int)
     click.echo(f"measured on {num_rows} rows: {kind}", err=True)
     if num_rows < _FEW_ROWS:
         click.echo(
-            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: scores of other rows "
-            "may differ much. Score more rows, or repeat with other values of --split.",
+            f"scores on {num_rows} row{'s' * (num_rows > 1)} are unreliable: scores of other "
+            "rows may differ much. Score more rows, or repeat with other values of --split.",
             err=True,
         )
 

@@ -44,7 +44,7 @@ class HomeText(HomePath):
 
 
 def phase(what: str) -> None:
-    """Say on standard error what a command begins to do."""
+    """Print progress to standard error."""
     click.echo(f"{what} ...", err=True)
 
 

@@ -31,7 +31,7 @@ def score_rows(
 
     :param X: rows with at least the columns of training [N, .].
     :param y: observed outputs [N] or [N, P], or labels [N].
-    :param row_weights: as how many equal rows each row counts [N]; None for 1.
+    :param row_weights: weights of the rows [N], 2 counts a row twice; None for 1.
     :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
         the estimator.
     """

@@ -12,6 +12,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, project_rows
 from gpflow_sparse.models.regression import noise_parameter
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.tables.fitting.calibration import will_calibrate
 from gpflow_sparse.tables.fitting.log_rates import log_rates
 from gpflow_sparse.tables.fitting.observations import make_likelihood
 from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
@@ -78,6 +79,7 @@ def build_model(
         least = MIN_NOISE if single or recipe.is_trained else 0.0
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
+    recipe = _with_bound(recipe, dataset, made)
     given: dict[str, Any] = {}
     rows = dataset.train
     if mean is not None:
@@ -91,6 +93,20 @@ def build_model(
     elif noise_variance < least and not single and _made_gaussian(made, likelihood):
         _lower_noise(model, noise_variance, dataset.train[0])
     return attach_units(model, dataset)
+
+
+def _with_bound(recipe: Recipe, dataset: Dataset, likelihood: Any) -> Recipe:
+    """
+    The recipe with the bound that is its default: "log" for Gaussian noise if the model will be
+    calibrated, since predictive variances are otherwise too large, and if rows have no weights.
+    """
+    if getattr(recipe, "bound", "") is not None:
+        return recipe
+    is_plain = isinstance(likelihood, gpflow.likelihoods.Gaussian) and dataset.weights is None
+    changed: dict[str, Any] = {"bound": "standard"}
+    if is_plain and will_calibrate(recipe, dataset):
+        changed["bound"] = "log"
+    return dataclasses.replace(recipe, **changed)
 
 
 def _complete_mean(

@@ -41,7 +41,7 @@ def evaluate(
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
     :param chunk_size: rows per call of the model; bounds the memory.
-    :param row_weights: as how many equal rows each row counts in the metrics ``[N]``; None for 1.
+    :param row_weights: weights of the rows ``[N]``, 2 counts a row twice; None for 1.
     :return: metrics by name (regression: rmse of the point predictions, nlpd, crps, coverage of the
         95 % intervals that :func:`predict_interval` gives, and rmse and nlpd of standardized
         outputs; classification: error_rate, nlpd, brier, ece), and the predictions that they score:

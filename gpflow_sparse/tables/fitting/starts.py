@@ -76,7 +76,7 @@ class _Trial(NamedTuple):
     all_rows: bool = False
     """Whether an exact GP of all rows is fitted, and judged by its evidence."""
     along: "_Trial | None" = None
-    """The trial along the axes of whose gradients lengthscales are; None for columns of X."""
+    """The trial whose gradient axes carry the lengthscales; None for columns of X."""
 
 
 class InitialHyperparameters:

@@ -26,7 +26,3 @@ class Auto(Recipe):
         "such as gpnn with trees, are tried without this option too.",
     )
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def own_options(cls) -> list[str]:
-        return ["trees"]

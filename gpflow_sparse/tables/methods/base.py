@@ -24,7 +24,7 @@ def option(default: Any, help: str, **limits: Any) -> Any:
     """
     A field of a dataclass that is an option of the command line, of the estimators and in Python.
 
-    :param default: a tuple lets the option be given several times.
+    :param default: a tuple makes the option repeatable.
     :param help: one sentence for ``--help``.
     :param limits: ``choices``; ``least``, the smallest allowed value, 0 or 1; ``positive=True``;
         ``between``, the smallest and the largest value; ``off``, the flag of the command line for
@@ -139,31 +139,25 @@ class Recipe:
 
         :raises ValueError: for an option out of its limits, or options that exclude each other.
         """
-        made = cls(**chosen)
-        for name, reason in made.unread().items():
-            if name in chosen:
-                raise ValueError(f"{name} is for {cls.name} {reason}; leave it out.")
-        return made
+        return cls(**chosen)
 
     @classmethod
     def own_options(cls) -> list[str]:
         """The options that the method has beside the options of all methods."""
         common = {field.name for field in dataclasses.fields(Recipe)}
-        return [field.name for field in dataclasses.fields(cls) if field.name not in common]
-
-    def unread(self) -> dict[str, str]:
-        """Options that are not read beside the values of others: which, and the reason."""
-        return {}
+        own = [field for field in dataclasses.fields(cls) if "help" in field.metadata]
+        return [field.name for field in own if field.name not in common]
 
     @property
     def on_grid(self) -> bool:
         """Whether the kernel must be a product over input columns."""
-        return False
+        return hasattr(self, "points_per_dimension") and getattr(self, "basis", "grid") == "grid"
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or number of basis functions."""
-        names = ("num_inducing", "num_orthogonal")
+        has_basis = hasattr(self, "num_basis") and getattr(self, "basis", "") != "soft"
+        names = ("num_basis",) if has_basis else ("num_inducing", "num_orthogonal")
         return tuple(size for name in names if (size := getattr(self, name, 0)))
 
     @property
@@ -179,7 +173,8 @@ class Recipe:
     @property
     def can_calibrate(self) -> bool:
         """Whether predicted variances are corrected on held-out rows."""
-        return self.calibrate and not self.takes_images
+        is_integral = getattr(self, "weights", "optimize") == "integrate"  # which nothing corrects
+        return self.calibrate and not self.takes_images and not is_integral
 
     @property
     def full_title(self) -> str:
@@ -201,8 +196,8 @@ class Recipe:
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         """
-        Options with which the automatic choice tries the method, by the word behind "METHOD with";
-        that word is empty for the method as it is.
+        Options with which the automatic choice tries the method, by name of the variant, which
+        follows "METHOD with"; the name is empty for the method without any.
         """
         return {"": {}}
 

@@ -43,7 +43,7 @@ class CachedModel:
 
     def compiled(self, method: str) -> Callable[[tf.Tensor], Any]:
         """
-        A method compiled for rows of one number in all calls, which takes half the time; of a deep
+        A method compiled for a fixed number of rows, which takes half the time; of a deep
         model the method itself, whose graph would repeat it for every 256 rows.
         """
         if hasattr(self._model, "layers"):

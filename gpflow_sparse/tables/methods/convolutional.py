@@ -48,15 +48,6 @@ class Convolutional(Recipe):
         """Height, width and channels."""
         return parse_shape(self.image_shape)
 
-    @property
-    def num_last(self) -> int:
-        """Patches of the orthogonal set of the last layer."""
-        return 0
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, *([self.num_last] if self.num_last else []))
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         """The model; hidden layers have one set, since a second gains less there than it costs."""
         from gpflow_sparse.data.images import image_shape_of
@@ -64,7 +55,7 @@ class Convolutional(Recipe):
         shape = self.image or image_shape_of(data[0].shape[1])
         given = {
             "num_inducing": self.num_inducing,
-            "num_orthogonal": [0] * (self.num_layers - 1) + [self.num_last],
+            "num_orthogonal": [0] * (self.num_layers - 1) + [getattr(self, "num_orthogonal", 0)],
             "architecture": self.architecture(shape),
             "tick": self.tick,
             "whiten": self.whiten,
@@ -101,13 +92,9 @@ class ConvolutionalSolveGP(Convolutional):
         100, "M2, patches of the orthogonal set of the last layer.", least=0
     )
 
-    @property
-    def num_last(self) -> int:
-        return self.num_orthogonal
-
     @classmethod
     def reason_against(cls, task: Any) -> str:
-        return "" if task.has_images else "rows are no labeled images"
+        return "" if task.has_images else "rows are not labeled images"
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,11 @@ class DirichletGPnn(Recipe):
             return "its likelihood is softmax"
         return ""
 
-    def unread(self) -> dict[str, str]:
-        return {} if self.likelihood == "softmax" else {"likelihood": "always softmax"}
+    @classmethod
+    def create(cls, **chosen: Any) -> "DirichletGPnn":
+        if chosen.get("likelihood", "softmax") != "softmax":
+            raise ValueError("likelihood is for dirichlet_gpnn always softmax; leave it out.")
+        return super().create(**chosen)
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         from gpflow_sparse.tables.fitting.starts import KERNELS

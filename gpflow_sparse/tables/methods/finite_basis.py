@@ -43,20 +43,13 @@ class BasisRecipe(Recipe):
     @classmethod
     def create(cls: type[Self], **chosen: Any) -> Self:
         """The recipe, with the kernel whose product is exact on a grid unless one is chosen."""
-        grid = chosen.get("basis", cls.basis) == "grid"
-        return super().create(**({"kernel": _ON_GRID, **chosen} if grid else chosen))
-
-    @property
-    def on_grid(self) -> bool:
-        return self.basis == "grid"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing if self.basis == "soft" else self.num_basis,)
-
-    def unread(self) -> dict[str, str]:
-        reason = f"with another basis than {self.basis} alone"
-        return {name: reason for name, basis in _BASIS_OF.items() if self.basis != basis}
+        given = chosen.get("basis", cls.basis)
+        for name, basis in _BASIS_OF.items():
+            if name in chosen and given != basis:
+                raise ValueError(
+                    f"{name} is for {cls.name} with another basis than {given} alone; leave it out."
+                )
+        return super().create(**({"kernel": _ON_GRID, **chosen} if given == "grid" else chosen))
 
     def shrunk_to(self: Self, num_distinct: int, num_rows: int | None = None) -> Self:
         """The recipe with fewer inducing points; random features beside them come in pairs."""

@@ -32,18 +32,6 @@ class GRIEF(Recipe):
     )
     num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 
-    @property
-    def on_grid(self) -> bool:
-        return True
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_basis,)
-
-    @property
-    def can_calibrate(self) -> bool:
-        return super().can_calibrate and self.weights == "optimize"
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         given = {
             "num_eigenfunctions": self.num_basis,

@@ -29,7 +29,7 @@ def ard() -> Any:
 
 
 def metric() -> Any:
-    """Directions along which lengthscales are."""
+    """Axes of the lengthscales."""
     return option(
         "auto",
         "Lengthscales along the columns of X, or along the axes of the gradients of a model. auto: "
@@ -182,7 +182,7 @@ def num_control_rows() -> Any:
     """Rows where the mean is known exactly."""
     return option(
         500,
-        "Rows of the control variate, where the mean is kept exactly.",
+        "Rows of the control variate, where the mean is known exactly.",
         least=1,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import gpflow_sparse as gs
-from gpflow_sparse.numerics.row_table import group_rows
+from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.tables.methods.points import rows_repeat
 
 Pair = tuple[np.ndarray, np.ndarray]

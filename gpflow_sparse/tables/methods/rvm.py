@@ -35,10 +35,6 @@ class RVM(Recipe):
     learning_rate: float = options.learning_rate(0.01, "Peak rate of Adagrad.")
     schedule: str = options.schedule()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_basis,)
-
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow
 

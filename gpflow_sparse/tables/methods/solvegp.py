@@ -25,7 +25,12 @@ class SolveGP(Recipe):
     num_subset: int = options.num_subset()
     num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal()
-    bound: str = options.bound()
+    bound: str | None = option(
+        None,
+        "The objective: standard; or log, which is tighter, for Gaussian noise and rows without "
+        "weights, the default there if the model is calibrated.",
+        choices=["standard", "log"],
+    )
     whiten: bool = options.whiten()
     initialization: str = options.initialization()
     num_steps: int = options.num_steps()
@@ -73,6 +78,6 @@ class SolveGP(Recipe):
     ) -> Any:
         sets = sets or choose_points(self, data[0], kernel, *self.sizes)
         variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
-        given = {"whiten": self.whiten, "bound": self.bound, **given}
+        given = {"whiten": self.whiten, "bound": self.bound or "standard", **given}
         given = points.variational(likelihood, data, **given)
         return gs.models.SOLVEGP(kernel, likelihood, variables, **given)

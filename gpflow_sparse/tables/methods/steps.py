@@ -16,16 +16,13 @@ def fit_steps(
     """
     Train by the steps of a recipe.
 
-    :param rows: a pair of arrays, or rows in files.
+    :param rows: the pair ``(X, Y)``.
     :param until: value of ``time.perf_counter`` after which no step begins.
     :param options: further arguments of :func:`gpflow_sparse.training.fit`.
     :param optimizer: None for Adam.
     """
     from gpflow.models import InternalDataTrainingLossMixin
 
-    in_files = hasattr(rows, "batches")
-    if in_files:
-        model.num_data = rows.num_rows  # it was built from a sample
     given: dict[str, Any] = {
         "optimizer": adam(recipe) if optimizer is None else optimizer,
         "num_steps": recipe.num_steps,
@@ -33,10 +30,9 @@ def fit_steps(
         "seed": recipe.seed,
     }
     if not isinstance(model, InternalDataTrainingLossMixin):  # others take all rows in each step
-        num_rows = rows.num_rows if in_files else len(rows[0])
         given |= {
             "data": rows,
-            "batch_size": min(recipe.batch_size, num_rows),
+            "batch_size": min(recipe.batch_size, len(rows[0])),
             "natural_gradients": getattr(recipe, "natural_gradients", False),
         }
     callbacks = [*options.get("callbacks", ()), lambda state: time.perf_counter() > until]

@@ -85,6 +85,26 @@ def test_another_bound_is_refused_with_weights():
         candidate.train(3)
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "options", "expected"),
+    [
+        (8000, {}, "log"),
+        (7999, {}, "standard"),
+        (8000, {"calibrate": False}, "standard"),
+        (8000, {"likelihood": "student_t"}, "standard"),
+        (8000, {"weights": np.ones(8000)}, "standard"),
+        (8000, {"bound": "standard"}, "standard"),
+        (150, {"bound": "log"}, "log"),
+    ],
+)
+def test_log_is_the_default_bound_where_a_model_will_be_calibrated(num_rows, options, expected):
+    X, Y, _ = rows(num_rows)
+    data = data_of(X, Y, options.pop("weights", None))
+    start = gpflow.kernels.Matern52(), 0.1
+    recipe = recipe_of("solvegp", **FEW, initialization="random", **options)
+    assert Candidate(Task(data), recipe, hyperparameters=start).model.bound == expected
+
+
 @pytest.mark.parametrize("name", ["constant", "linear", "trees"])
 def test_baselines_are_fitted_and_scored_with_weights(name):
     X, Y, weights = rows(600)

@@ -1,6 +1,5 @@
 """Methods and their automatic choice at equal time, beside a linear model and boosted trees."""
 
-import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +12,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from bench.papers.comparison import LEVELS
 from bench.papers.spec import Record
 from bench.papers.training import Budget
-from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.tables.fitting import baselines
 from gpflow_sparse.tables.fitting.baselines import LINEAR, TREES, baseline_moments, score_baseline
@@ -25,6 +23,8 @@ from gpflow_sparse.tables.methods.rows import num_distinct
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
 _LEVELS = np.linspace(0.05, 0.95, 10)
+# Options of ``fit_choice`` that are not options of a recipe.
+_NOT_OF_RECIPES = ("method", "as_trained")
 
 
 def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:
@@ -32,25 +32,26 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     Train one method, or the one that is chosen, within the time of the budget, and score it.
 
     :param options: ``method``, "trees", "linear", or one of ``recipes.choice.choose``, with its
-        options; at most half of the distinct rows are inducing points. ``start="random"``:
-        hyperparameters start from a random subset of the rows.
+        options; at most half of the distinct rows are inducing points. ``as_trained=True``: there
+        are also scores of the model without its calibration.
     """
     begin, method = time.perf_counter(), options["method"]
-    given = {name: value for name, value in options.items() if name not in ("method", "start")}
+    given = {name: value for name, value in options.items() if name not in _NOT_OF_RECIPES}
     if method in (TREES, LINEAR):
         scores = _score_simple(method, dataset, budget.seed)
         return scores | {"chosen": method, "training_seconds": time.perf_counter() - begin}
     if "num_inducing" in given:
         given["num_inducing"] = min(given["num_inducing"], most_points(dataset))
     task = Task(dataset, options=given | {"seed": budget.seed})
-    if options.get("start") == "random":
-        task = _with_random_start(task, budget.seed)
     choice = choose(task, method, seconds=budget.seconds, report=_echo)
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
     choice, model = train(task, choice, seconds=left)
     seconds = time.perf_counter() - begin
-    named = {"chosen": choice.recipe.name, "training_seconds": seconds}
-    return score(model, dataset) | named
+    found = score(model, dataset)
+    if options.get("as_trained"):
+        model.calibration = None
+        found |= {f"{name}_as_trained": value for name, value in score(model, dataset).items()}
+    return found | {"chosen": choice.recipe.name, "training_seconds": seconds}
 
 
 def most_points(dataset: Dataset) -> int:
@@ -87,20 +88,6 @@ def score_moments(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Reco
 def _covered(pit: np.ndarray) -> list[float]:
     """Fractions of rows inside central intervals, from probability integral transforms."""
     return [float(np.mean(np.abs(pit - 0.5) <= 0.5 * level)) for level in LEVELS]
-
-
-def _with_random_start(task: Task, seed: int) -> Task:
-    """The task with hyperparameters of an exact GP on 500 random rows."""
-    X, Y = task.dataset.train
-    scales = initialization.median_lengthscales(X, seed=seed)
-    kernel = gpflow.kernels.Matern52(lengthscales=scales)
-    noise = initialization.subset_hyperparameters(X, Y, kernel, num_rows=500, seed=seed)
-    return dataclasses.replace(
-        task,
-        kernel=kernel,
-        likelihood=gpflow.likelihoods.Gaussian(noise),
-        options={**task.options, "num_subset": 0},
-    )
 
 
 def _echo(line: str) -> None:

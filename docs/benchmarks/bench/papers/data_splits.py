@@ -90,6 +90,7 @@ READERS: Mapping[str, Callable[[str, int], Dataset]] = {
     "validation": validation,
     "few_rows": few_rows,
     "5000_rows": functools.partial(few_rows, num_rows=5000),
+    "15000_rows": functools.partial(few_rows, num_rows=15_000),
     "images": images,
     "evidence": tables_and_images,
 }
