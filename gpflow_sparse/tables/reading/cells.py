@@ -295,12 +295,11 @@ def _iso(match: re.Match[str] | None, day_first: bool) -> str | None:
 
 
 class DateForms(NamedTuple):
-    """What the texts of a column show about its dates."""
+    """How many texts of a column are dates, and what they show about their order."""
 
     num_full: int
-    """Cells in the form of a date with four digits for the year."""
     num_short: int
-    """Cells in the form of a date with two digits for the year."""
+    """Dates with two digits for the year."""
     short: str
     """The first of these."""
     day_first: bool | None

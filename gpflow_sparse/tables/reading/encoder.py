@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,8 +35,8 @@ from gpflow_sparse.tables.reading.columns import (
 )
 from gpflow_sparse.validation.atomic import atomic
 
-# Most classes that have a column of averages each, and parts of the rows for averages of others.
-_MAX_CLASSES, _NUM_FOLDS = 10, 5
+# Most classes that have a column of averages each.
+_MAX_CLASSES = 10
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -335,28 +334,21 @@ def _with_averages(
     :return: the column with ``averages``, and those of the training rows [N, A]. With more than ten
         classes the column as it is, and A = 0.
     """
-    if num_classes is None:
-        wanted = np.asarray(targets, np.float64)[:, None]
-    elif num_classes > _MAX_CLASSES:
+    if num_classes is not None and num_classes > _MAX_CLASSES:
         return column, np.empty((len(labels), 0))
-    else:
-        wanted = np.equal.outer(targets, np.arange(num_classes)).astype(np.float64)
-        wanted = wanted[:, 1:] if num_classes == 2 else wanted  # [N, A]
-    cells, out_of_fold = np.asarray(labels, object)[:, None], np.empty_like(wanted)
-    levels, table = np.unique(labels), []
-
-    def fitted(rows: Any, y: np.ndarray) -> TargetEncoder:
-        return TargetEncoder(target_type="continuous").fit(cells[rows], y[rows])
-
-    for y, part in zip(wanted.T, out_of_fold.T, strict=True):
-        for rest, fold in KFold(_NUM_FOLDS, shuffle=True, random_state=0).split(cells):
-            part[fold] = fitted(rest, y).transform(cells[fold])[:, 0]
-        of_levels = fitted(slice(None), y).transform(levels.astype(object)[:, None])[:, 0]
-        table.append([*of_levels, y.mean()])
+    kind = "continuous"
+    if num_classes is not None:
+        kind, targets = ("binary" if num_classes == 2 else "multiclass"), targets.astype(int)
+    encoder, levels = TargetEncoder(target_type=kind, random_state=0), np.unique(labels)
+    out_of_fold = encoder.fit_transform(np.asarray(labels, object)[:, None], targets)
+    table = [
+        *encoder.transform(levels.astype(object)[:, None]),
+        np.atleast_1d(encoder.target_mean_),
+    ]
     averaged = dataclasses.replace(
         column,
         averaged=tuple(map(str, levels)),
-        averages=tuple(np.transpose(table).ravel().tolist()),
+        averages=tuple(np.concatenate(list(map(np.atleast_1d, table))).tolist()),
         note=f"{column.note[:-1]}; and every level the average target of its rows.",
     )
     return averaged, out_of_fold

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,48 +234,42 @@ def _learn(
 
 
 class _Gaps:
-    """Cells of all files that are missing or cannot be read."""
+    """Cells of all files that were set to the median of the first rows."""
 
-    def __init__(self, target: Column, *, drop_bad: bool) -> None:
-        self._target, self._drop_bad, self._dropped = target, drop_bad, 0
-        self._columns: dict[str, Column] = {}
-        self._counts: Counter[str] = Counter()
-        self._strange: dict[str, list[str]] = {}
-        self._num_strange: Counter[str] = Counter()
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Column, int, int, list[str]]] = {}
 
     def add(self, column: Column, count: int, strange: list[str]) -> None:
-        """Count cells that were set to the median, and those that cannot be read."""
-        self._columns[column.name] = column
-        self._counts[column.name] += count
-        self._num_strange[column.name] += len(strange)
-        self._strange[column.name] = [*self._strange.get(column.name, ()), *strange][:100]
-
-    def usable(self, path: Path, cells: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """
-        Which rows have a target [N].
-
-        :raises ValueError: for a cell that is not a number, unless these are left out.
-        """
-        strange = unreadable(cells, values) if self._target.kind == "number" else ""
-        if strange and not self._drop_bad:
-            raise ValueError(
-                f"{path}: target {self._target.name!r} has {strange}: correct them, or leave out "
-                "these rows by drop_bad=True."
-            )
-        found = np.isfinite(values)
-        self._dropped += int((~found).sum())
-        return found
+        """Count cells of a column, and those that cannot be read."""
+        _, before, num_strange, texts = self._found.get(column.name, (column, 0, 0, []))
+        texts = [*texts, *strange][:100]
+        self._found[column.name] = column, before + count, num_strange + len(strange), texts
 
     def notes(self) -> Iterator[str]:
-        """Sentences on the cells of all files."""
-        for name, column in self._columns.items():
-            strange = described(self._strange[name], column.kind, self._num_strange[name])
+        """A sentence for each column."""
+        for name, (column, count, num_strange, texts) in self._found.items():
+            strange = described(texts, column.kind, num_strange)
             yield (
-                f"{self._counts[name]} cells of {name!r} in all files are set to the median of the "
-                f"first rows{f'; it has {strange}' if strange else ''}."
+                f"{count} cells of {name!r} in all files are set to the median of the first rows"
+                f"{f'; it has {strange}' if strange else ''}."
             )
-        if self._dropped:
-            yield f"{self._dropped} rows of all files without {self._target.name!r} are not used."
+
+
+def _read_outputs(path: Path, frame: pd.DataFrame, target: Column, *, drop_bad: bool) -> np.ndarray:
+    """
+    The outputs of rows [N], NaN for rows to leave out.
+
+    :raises ValueError: for a cell that is not a number, unless these are left out.
+    """
+    cells = cells_of(frame[target.name], target.na_values)
+    values = read_target(cells, target)
+    strange = unreadable(cells, values) if target.kind == "number" else ""
+    if strange and not drop_bad:
+        raise ValueError(
+            f"{path}: target {target.name!r} has {strange}: correct them, or leave out these rows "
+            "by drop_bad=True."
+        )
+    return values
 
 
 def _convert(
@@ -285,7 +278,7 @@ def _convert(
     """Write the matrices and what else :class:`Shards` holds."""
     target, columns, options, drop_bad = asked
     encoder, target = _learn(files, target, columns, options, drop_bad)
-    gaps, scaler, notes = _Gaps(target, drop_bad=drop_bad), StandardScaler(), dict[str, None]()
+    gaps, scaler, notes, num_read = _Gaps(), StandardScaler(), dict[str, None](), 0
     names = [*encoder.get_feature_names_out(), target.name]
     with open(folder / "raw", "wb") as raw:
         for path in files:
@@ -294,13 +287,14 @@ def _convert(
                 X, found = encoder.encode(frame)
                 for column in found:
                     gaps.add(*column)
-                cells = cells_of(frame[target.name], target.na_values)
-                y = read_target(cells, target)
-                block = np.column_stack([X, y])[gaps.usable(path, cells, y)]
+                y = _read_outputs(path, frame, target, drop_bad=drop_bad)
+                block, num_read = np.column_stack([X, y])[np.isfinite(y)], num_read + len(y)
                 _require_squares(path, block, names)
                 if len(block):
                     scaler.partial_fit(block)
                     block.tofile(raw)
+    if dropped := num_read - int(scaler.n_samples_seen_):
+        notes[f"{dropped} rows of all files without {target.name!r} are not used."] = None
     mean, scale = scaler.mean_, scaler.scale_
     scaled = standardize_outputs and target.kind == "number"
     if not scaled:

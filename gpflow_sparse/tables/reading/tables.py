@@ -10,7 +10,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,56 +41,39 @@ _TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "summe", "gesamt
 _MAX_LISTED = 5
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """
-    Numbers read from a file.
-
-    :param X: inputs [N, D], float64.
-    :param Y: the target [N, 1], float64, or None when no target was named.
-    :param feature_names: D names of the columns of X.
-    :param target_name: the name of the column of Y, or None.
-    :param notes: sentences on what was inferred, such as a first column that is a row index.
-    """
+class Table(NamedTuple):
+    """Numbers read from a file."""
 
     X: np.ndarray
+    """Inputs [N, D], float64."""
     Y: np.ndarray | None
+    """The target [N, 1], float64, or None when no target was named."""
     feature_names: tuple[str, ...]
     target_name: str | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    """Sentences on what was inferred, such as a first column that is a row index."""
 
 
 def read_table(
-    path: str | os.PathLike[str],
-    target: str | None = None,
-    columns: Sequence[str] | None = None,
-    options: ReadingOptions = DEFAULT,
+    path: str | os.PathLike[str], target: str | None = None, options: ReadingOptions = DEFAULT
 ) -> Table:
     """
     Read a table of numbers, from the files that :func:`read_frame` reads.
 
-    :param path: the file; the target of a .npz file is y, if it is there, whatever `target` says.
     :param target: the column to predict; without a header also its number, counted from 0, as
-        text. None puts every column into X.
-    :param columns: the only columns that are checked, target included; cells of others may hold
-        any text and are then NaN. None for all.
+        text. None for y of a .npz file, and to put every column of others into X.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for a file that is not a complete table of finite numbers, naming columns
         with their cells, or for an unknown target.
     """
-    frame, path = read_frame(path, options), Path(path)
-    names, notes = list(frame.columns), notes_of(frame)
-    if path.name.lower().endswith(".npz"):
-        target, columns = next((name for name in names if name in ("y", "Y")), None), None
-    usual = usual_decimal(frame)
-    values, bad = np.full(frame.shape, np.nan), []
-    for i, name in enumerate(names):
+    frame, bad = read_frame(path, options), []
+    usual, columns = usual_decimal(frame), {}
+    for name in frame:
         cells = cells_of(frame[name], options.na_values)
-        if found := number_column(name, cells, options, usual):
-            values[:, i] = found[0].values(cells)
-        count = int(np.isnan(values[:, i]).sum())
-        if count and (columns is None or name in columns):
-            other = unreadable(cells, values[:, i])
+        found = number_column(name, cells, options, usual, least=0.0)
+        columns[name] = found[0].values(cells) if found else np.full(len(cells), np.nan)
+        if count := int(np.isnan(columns[name]).sum()):
+            other = unreadable(cells, columns[name])
             reason = f"has {other}" if other else f"misses {count} of {len(frame)} values"
             bad.append(f"{quoted(name)} {reason}")
     if bad:
@@ -100,14 +82,14 @@ def read_table(
             f"{path}: every cell must be a number, but {'; '.join(bad[:_MAX_LISTED])}{more}. Drop "
             "or fill these rows, or leave out the columns."
         )
-    if target is None:
-        return Table(values, None, tuple(names), None, notes)
-    target = column_named(target, names, str(path))
-    if len(names) == 1:
+    if target is None and os.fspath(path).lower().endswith(".npz") and name in ("y", "Y"):
+        target = name
+    if target is not None:
+        target = column_named(target, list(columns), str(path))
+    Y = None if target is None else columns.pop(target)[:, None]
+    if not columns:
         raise ValueError(f"{path}: no input columns are left beside the target {target!r}.")
-    place = names.index(target)
-    X, Y, features = np.delete(values, place, axis=1), values[:, [place]], names[:place]
-    return Table(X, Y, (*features, *names[place + 1 :]), target, notes)
+    return Table(np.stack([*columns.values()], 1), Y, tuple(columns), target, notes_of(frame))
 
 
 def read_frame(path: str | os.PathLike[str], options: ReadingOptions = DEFAULT) -> pd.DataFrame:

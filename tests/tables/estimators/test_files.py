@@ -10,6 +10,7 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.persistence import files
+from gpflow_sparse.tables.reading.cells import ReadingOptions
 
 EXACT = {"method": "exact", "method_options": {"num_subset": 0}, "random_state": 0}
 
@@ -25,10 +26,11 @@ def frame(rng):
 
 def test_a_regressor_of_a_table_comes_back(frame, rng, tmp_path):
     y = np.sin(frame["a"].fillna(0.0)) + (frame["town"] == "Ulm")
-    model = SparseGPRegressor(**EXACT, kernel=gpflow.kernels.Matern32()).fit(frame, y)
+    options = {"kernel": gpflow.kernels.Matern32(), "reading": ReadingOptions(na_values=("-9",))}
+    model = SparseGPRegressor(**EXACT, **options).fit(frame, y)
     gs.save(model, tmp_path / "model")
     found = gs.load(tmp_path / "model")
-    for name in ("method", "method_options", "time_budget", "random_state", "verbose"):
+    for name in ("method", "method_options", "time_budget", "random_state", "verbose", "reading"):
         assert getattr(found, name) == getattr(model, name)
     assert isinstance(found.kernel, gpflow.kernels.Matern32)
     for ours, theirs in zip(

@@ -56,7 +56,7 @@ OTHERS = {
     "word": lambda r: r.choice(["red", "blue", "12 m", "1_000", "inf", "now"]),
     "any": lambda r: r.choice(["1,234", "1.234", "987", "3.5", "3,5", "1,234.5", "2,000,000"]),
 }
-GAPS = ["", "NA", "?"]
+GAPS = ["", "NA", "?", "#N/A"]
 
 
 def draw(rng, forms):
