@@ -51,10 +51,8 @@ class Dataset:
     :param num_classes: None for regression; for classification Y holds integers below it.
     :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
-    :param test_rows: positions of the test rows in the file, if it is split by us, else None.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: weights of the training rows [N], positive; None for 1.
-    :param test_weights: weights of the test rows; None for 1.
     """
 
     name: str
@@ -65,10 +63,8 @@ class Dataset:
     num_classes: int | None
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
-    test_rows: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
-    test_weights: np.ndarray | None = None
 
     @property
     def num_train(self) -> int:

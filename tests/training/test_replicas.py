@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
-from gpflow_sparse.tables.cli import workers
 from gpflow_sparse.training import fit
+from tests.training import worker_runs as workers
 from tests.training.replicated import MODELS, data, svgp
 
 

@@ -98,8 +98,6 @@ class Recipe:
     """Whether the model makes its own kernel, with priors, unless one is given."""
     holds_data: ClassVar[bool] = False
     """Whether the model holds its rows, and their weights."""
-    streams: ClassVar[bool] = False
-    """Whether the model is trained on rows in files, but for a sample from which it starts."""
     takes_weights: ClassVar[bool] = False
     """Whether training rows may have weights."""
     takes_conformal: ClassVar[bool] = True

@@ -17,7 +17,6 @@ class ODVGP(Recipe):
     title = "ODVGP"
     idea = "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone"
     takes_weights = True
-    streams = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

@@ -21,7 +21,6 @@ class SoftKI(Recipe):
     title = "SoftKI"
     idea = "regression by softmax interpolation between learned points, in any number of columns"
     for_classes = "basis_svgp --basis soft"
-    streams = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

@@ -18,7 +18,6 @@ class SolveGP(Recipe):
     title = "SOLVE-GP"
     idea = "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one"
     takes_weights = True
-    streams = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

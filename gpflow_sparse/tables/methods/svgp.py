@@ -16,7 +16,6 @@ class SVGP(Recipe):
     title = "SVGP"
     idea = "GPflow's own, the baseline"
     takes_weights = True
-    streams = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

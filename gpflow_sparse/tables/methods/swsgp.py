@@ -18,7 +18,6 @@ class SWSGP(Recipe):
     title = "SWSGP"
     idea = "each row uses its nearest of up to 100,000 points: steps cost the same for any number"
     takes_weights = True
-    streams = True
 
     kernel: str = options.kernel()
     ard: bool = options.ard()

@@ -71,7 +71,8 @@ class ReadingOptions:
     :param thousands: "." or "," between thousands: the other one stands before decimals. Blanks
         and apostrophes are read as separators of thousands anyway.
     :param na_values: further texts and numbers that stand for missing cells, such as "-99.9".
-    :param day_first: whether the day stands before the month in dates of which no cell shows it.
+    :param day_first: whether the day stands before the month, in columns whose cells do not show
+        it.
     """
 
     encoding: str = "utf-8"

@@ -162,7 +162,7 @@ class NumberForms:
         if self.thousands:
             parts.append("is read with separators of thousands")
         if self.unit:
-            parts.append("is in percent" if self.unit == "%" else f"is an amount of {self.unit}")
+            parts.append(f"is in {'percent' if self.unit == '%' else self.unit}")
         if any("(" in text for text in texts):
             parts.append("has numbers in parentheses, which are read as negative")
         undecided = [text for text, x, _ in self._found if len({*x.values.values()}) > 1]
@@ -205,7 +205,7 @@ def described(found: Sequence[str], kind: str = "number", count: int | None = No
     """
     The count and three examples of cells that are not numbers or dates; empty if there are none.
 
-    :param count: their number, if it is not that of ``found``.
+    :param count: the number of such cells; None for the length of ``found``.
     """
     count = len(found) if count is None else count
     examples = ", ".join(map(quoted, list(dict.fromkeys(found))[:3]))

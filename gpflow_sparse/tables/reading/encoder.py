@@ -47,10 +47,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     is 1 where they were missing. Text, booleans, and columns named in ``categories`` become one
     indicator column for each level (at most 30; rarer and unknown levels are all zeros). Where
     there are more levels, and targets are given, the average target of the level stands beside
-    these, for unknown levels that of all rows; :meth:`fit_transform` gives training rows averages
-    of other rows, as they are meant to be used. Dates become days since 1970 and, if the column
-    covers at least two of them, the sine and the cosine of the periods year, week and day, in local
-    time. Constant columns, repeated columns, and text that differs in most rows are dropped.
+    these, for unknown levels the average of all rows; :meth:`fit_transform` gives training rows
+    averages of other rows, as they are meant to be used. Dates become days since 1970 and, if the
+    column covers at least two of them, the sine and the cosine of the periods year, week and day,
+    in local time. Constant columns, repeated columns, and text that differs in most rows are
+    dropped.
     Columns are found by name, in any order.
 
     How cells are read - decimal mark, unit, order of day and month - is decided by ``fit``, and
@@ -323,7 +324,8 @@ def _with_averages(
     """
     A category with the average target of each level, and the averages of the training rows.
 
-    Averages of few rows are moved towards that of all rows, by scikit-learn's ``TargetEncoder``:
+    Averages of few rows are moved towards the average of all rows, by scikit-learn's
+    ``TargetEncoder``:
     Micci-Barreca, "A preprocessing scheme for high-cardinality categorical attributes in
     classification and prediction problems", SIGKDD Explorations 3 (2001). A training row has an
     average of other rows (five folds), or a level of one row would give its target away.
@@ -355,6 +357,6 @@ def _with_averages(
 
 
 def _averages_of(column: Column, labels: np.ndarray) -> np.ndarray:
-    """The averages of the levels of rows [N, A]; unknown levels have that of all training rows."""
+    """The averages of the levels of rows [N, A]; for unknown levels of all training rows."""
     table = np.reshape(column.averages, (len(column.averaged) + 1, -1))
     return np.asarray(table[places(labels, column.averaged)])

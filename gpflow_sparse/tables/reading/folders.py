@@ -114,9 +114,9 @@ def open_shards(
     """
     The rows of many files as matrices on disk, which are made by the first call, in one pass.
 
-    Memory does not grow with the number of rows. Disk space is that of the matrices, 4 bytes for
-    each entry, and while they are made 8 more. A call with other arguments, or after a change of a
-    file, makes others; those of an interrupted call are not used.
+    Memory does not grow with the number of rows. The matrices take 4 bytes on disk for each entry,
+    and 8 more while they are made. A call with other arguments, or after a change of a file, makes
+    other matrices; what an interrupted call has written is not used.
 
     :param paths: a folder, a pattern such as ``"data/part-*.parquet"``, or files; all .csv,
         .parquet or .feather, with the same columns. Files of a folder or a pattern are taken in the

@@ -181,7 +181,7 @@ class Layout(NamedTuple):
     num_above: int
     """Lines above the first row."""
     names: tuple[str, ...]
-    """Names of the columns, that of a saved row index is empty."""
+    """Names of the columns; a saved row index has an empty name."""
     has_header: bool
     notes: tuple[str, ...]
     """Sentences on what was inferred."""

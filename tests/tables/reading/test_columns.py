@@ -292,10 +292,9 @@ def test_an_option_decides_where_no_cell_does(options, expected):
     ("cells", "note"),
     [
         (["(50.00)", "7.5", "3"], "'a' has numbers in parentheses, which are read as negative."),
-        (["$1,234.50", "$3.00", "$7"], "'a' is read with separators of thousands, and is an amount "
-         "of $."),
+        (["$1,234.50", "$3.00", "$7"], "'a' is read with separators of thousands, and is in $."),
         (["5%", "7.5 %", "9%"], "'a' is in percent."),
-        (["12 kg", "13 kg", "9 kg"], "'a' is an amount of kg."),
+        (["12 kg", "13 kg", "9 kg"], "'a' is in kg."),
         (["1.5", "2.5", None], "'a' misses 1 of 3 values, which are set to the median 2."),
     ],
 )  # fmt: skip

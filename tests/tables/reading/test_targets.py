@@ -80,7 +80,7 @@ def test_money_and_percentages_are_numbers():
     _, target = split([f"${i + 0.5:,.2f}" for i in range(995, 1055)], name="y")
     assert target.num_classes is None
     np.testing.assert_array_equal(target.values, np.arange(995, 1055) + 0.5)
-    assert target.column.note == "'y' is read with separators of thousands, and is an amount of $."
+    assert target.column.note == "'y' is read with separators of thousands, and is in $."
     _, target = split(["5%", "7.5%", "-2 %"], name="y")
     np.testing.assert_array_equal(target.values, [5.0, 7.5, -2.0])
 
