@@ -1,5 +1,6 @@
 """Folders of runs: whose files are replaced, and what a record must hold."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from gpflow_sparse.tables.cli.folders import RunFolder
 from gpflow_sparse.tables.cli.rows import Source
 
 RUN = {
-    "source": {"data": "my.csv", "target": None, "task": None, "row_weights": None, "split": 0},
+    "source": json.loads(json.dumps(dataclasses.asdict(Source("my.csv")))),
     "method": "solvegp",
     "options": {"num_steps": 5},
     "minutes": None,

@@ -33,7 +33,7 @@ def test_the_help_of_fit_is_that_of_a_method(run):
     assert "such as gpnn with trees, are tried without this option" in " ".join(
         " ".join(lines).split()
     )
-    assert sum(line.startswith("  -") for line in lines) <= 25
+    assert sum(line.startswith("  -") for line in lines) <= 30
     for method, recipe in RECIPES.items():
         code, out, _ = run("fit", method, "--help")
         assert code == 0
