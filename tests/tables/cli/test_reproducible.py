@@ -22,7 +22,7 @@ SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "9", "-
 SMALL += ["--num-subset", "40", "--num-basis", "30", "--basis-batch-size", "4"]
 SMALL += ["--num-support", "6", "--no-plot"]
 COMMANDS = {
-    "odvgp": ["--num-columns", "3"],
+    "odvgp": ["--num-penalty-samples", "3"],
     "basis_gpr": ["--basis", "fourier"],
     "basis_svgp": ["--basis", "fourier"],
     "swsgp": ["--kl-weighting", "chain", "--num-neighbors", "3"],
@@ -73,7 +73,7 @@ def killed(step):
     return fit_until
 
 
-@pytest.mark.parametrize("method", RECIPES)
+@pytest.mark.parametrize("method", [name for name in RECIPES if name != "dirichlet_gpnn"])
 def test_two_equal_commands_and_a_resumed_one_give_the_same_bits(method, table, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(training, "fit", killed(None))
