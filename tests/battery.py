@@ -537,7 +537,9 @@ REGRESSIONS = {
     "basis_gpr": Member(basis_gpr(grid(), P=2), reals(2), degenerate=True, xla=1e-4),
     "basis_gpr_fourier": Member(basis_gpr(fourier), reals(1)),
     "softki": Member(softki(P=2, temperature=0.4, tied=True), reals(2)),
-    "softki_filled": Member(softki(filled=True), reals(1), drawable=False),
+    "softki_filled": Member(
+        softki(filled=True, temperature=1.0, tied=False), reals(1), drawable=False
+    ),
     "grief": Member(grief(P=2), reals(2), xla=1e-4),
     "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),

@@ -186,7 +186,8 @@ class Encoder:
                 if distribution is None
                 else {"loc_scale": names.class_name(distribution)}
             )
-        module_name = value.name if isinstance(value, tf.Module) else None
+        # missing, or None, after some constructors of GPflow
+        module_name = getattr(value, "name", None) if isinstance(value, tf.Module) else None
         return {"kind": "assembled", "class": name, "name": module_name, "attributes": attributes}
 
     def _array(self, value: np.ndarray, path: str) -> str:
