@@ -1,5 +1,6 @@
 """The candidates of a choice: their scores, the one that was taken, and why."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ class Choice(NamedTuple):
     """A trained candidate; None to build the model."""
     interrupted: bool = False
     """Whether Ctrl-C ended the choice or the training."""
+    finish_seconds: float = math.inf
+    """Time for :meth:`~gpflow_sparse.tables.methods.base.Recipe.finish`."""
     is_model: bool = False
     """Whether ``start`` is the model to keep: after Ctrl-C, or without time for another."""
 

@@ -176,29 +176,25 @@ class _Race:
             hyperparameters = start[:2]
             if self.task.kernel is None:
                 recipe = resolved(recipe, start.kernel)
-        found = Candidate(
-            self.rest, recipe, name=name, hyperparameters=hyperparameters, mean=mean, starts=starts
-        )
+        found = Candidate(self.rest, recipe, hyperparameters, mean=mean, starts=starts, name=name)
         if self.seconds is None:
             found.train(_STEPS)
         else:
             found.train_until(time.perf_counter() + share)
-        begin = time.perf_counter()
-        found.model = recipe.finish(found.model, _FINISHED * self.seconds_left)
-        found.finish_seconds = time.perf_counter() - begin
         self._score(found)
 
     def _score(self, candidate: Candidate) -> None:
-        """Score a candidate on held-out rows, and compare it with the best."""
+        """Finish a candidate, score it on held-out rows, and compare it with the best."""
+        candidate.finish(_FINISHED * self.seconds_left)
         (X, Y), weights = self.held_out.train, self.held_out.weights
         count, begin = self.task.dataset.num_classes, time.perf_counter()
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), count, weights)
         if will_calibrate(candidate.recipe, self.task.dataset):
             nlpd -= calibration_improvement(candidate.model, (X, Y), weights)
         candidate.row_seconds = (time.perf_counter() - begin) / len(X)
+        before = math.inf if self.best is None else self._nlpd(self.best)
         self._keep(Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds))
-        # of one method the last, which is as it would be kept
-        if self.best is None or self.best.name == candidate.name or nlpd <= self._nlpd(self.best):
+        if nlpd <= before:
             self.best = candidate
 
     def _nlpd(self, candidate: Candidate) -> float:
@@ -212,24 +208,23 @@ class _Race:
             f"{attempt.method}: held-out NLPD {attempt.nlpd:.3f}, error {attempt.error:.3f}, "
             f"{attempt.num_steps} steps, {attempt.seconds:.1f} s{left}"
         )
-        self.attempts[attempt.method] = attempt
+        known = self.attempts.get(attempt.method, attempt)
+        self.attempts[attempt.method] = min(known, attempt, key=lambda each: each.nlpd)
 
     def refine(self) -> None:
         """Fit the start of a winner without steps to more local subsets, in half of the time."""
         best = self.best
         if self.seconds is None or best is None or best.recipe.is_trained or best.starts is None:
             return
+        self._tried(f"{best.name} from a better start", self._score_better_start, best)
+
+    def _score_better_start(self, best: Candidate) -> None:
+        assert best.starts is not None
         until = time.perf_counter() + 0.5 * (self.seconds_left - self._needed(best))
-        start, before = best.starts.improve(best.recipe, until), self._nlpd(best)
+        start = best.starts.improve(best.recipe, until)
         if start is best.starts.find(best.recipe):
             return
-        again = Candidate(
-            self.rest, best.recipe, name=best.name, hyperparameters=start[:2], mean=best.mean
-        )
-        again.model = again.recipe.finish(again.model, _FINISHED * self.seconds_left)
-        self._tried(f"{best.name} from a better start", self._score, again)
-        if self._nlpd(best) > before:
-            self.best = best
+        self._score(Candidate(self.rest, best.recipe, start[:2], mean=best.mean, name=best.name))
 
     def _needed(self, best: Candidate) -> float:
         """Time of building and finishing the winner on all rows, and of predicting for scores."""
@@ -239,8 +234,16 @@ class _Race:
         """The winner, and how it is trained on all rows in the time that is left."""
         best, attempts = self.best, tuple(self.attempts.values())
         assert best is not None  # run has scored at least one
-        reason = reason_of(best.name, self.attempts, self.failures)
-        if self.seconds_left < best.build_seconds + best.finish_seconds:
+        reason, recipe = reason_of(best.name, self.attempts, self.failures), best.recipe
+        left = self.seconds_left - best.build_seconds - best.finish_seconds
+        if self.seconds is not None and recipe.is_trained and best.num_steps > 1:
+            count = best.num_steps_within(left)
+            # few more steps at the full rate would move away from the trained start
+            part = min(1.0, count / best.num_steps)
+            recipe = recipe.with_steps(max(1, count), part * getattr(recipe, "learning_rate", 0.0))
+            left = left if count else -1.0
+        if left < 0.0:
             reason += " No time is left to train it on all rows."
             return Choice(best.recipe, reason, attempts, best.model, is_model=True)
-        return Choice(best.recipe, reason, attempts, best.model)
+        seconds = max(self.seconds_left, best.finish_seconds)
+        return Choice(recipe, reason, attempts, best.model, finish_seconds=seconds)

@@ -27,8 +27,8 @@ class Candidate:
     """
     One candidate in training on the rows of a task.
 
-    :param name: as in :meth:`Task.recipe`.
     :param hyperparameters: starting values of kernel and noise variance; None to fit them.
+    :param name: as in :meth:`Task.recipe`.
     :param start: a trained model of the same method, whose parameters are the start.
     :param mean: the mean of trees of these rows; None to fit it if the recipe has one.
     :param starts: where ``hyperparameters`` come from, for better ones.
@@ -38,9 +38,9 @@ class Candidate:
         self,
         task: Task,
         recipe: Recipe,
+        hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         *,
         name: str = "",
-        hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
         mean: TreeMean | ClassTreeMean | None = None,
         starts: InitialHyperparameters | None = None,
@@ -48,7 +48,6 @@ class Candidate:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.mean, self.starts = mean, starts
         self.recipe, self.rows = recipe, task.dataset.train
-        self._num_rows = task.dataset.num_train  # more than these where the others are in files
         self._weights = weights_of_batches(recipe, task.dataset)
         self.name = name or recipe.name
         self.num_steps = 0
@@ -65,7 +64,7 @@ class Candidate:
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
         self.finish_seconds = 0.0
-        """Time of :meth:`~gpflow_sparse.tables.methods.base.Recipe.finish`."""
+        """Time of :meth:`finish`."""
         self.row_seconds = 0.0
         """Time to predict and score a row."""
 
@@ -91,14 +90,24 @@ class Candidate:
             self.step_seconds = spent / (history.num_steps - 1)
 
     def train_until(self, until: float) -> None:
-        """Train for as many steps as the time left allows, at most 200 passes over the rows."""
+        """Train for as many steps as the time left allows, see :meth:`num_steps_within`."""
         if math.isnan(self.step_seconds):
             self.train(_MEASURED, until)
-        left = _FRACTION * (until - time.perf_counter() - self.first_seconds)
+        if count := self.num_steps_within(until - time.perf_counter()):
+            self.train(count, until)
+
+    def finish(self, seconds: float) -> None:
+        """Finish the trained model, see ``Recipe.finish``, in at most this time."""
+        begin = time.perf_counter()
+        self.model = self.recipe.finish(self.model, seconds)
+        self.finish_seconds = time.perf_counter() - begin
+
+    def num_steps_within(self, seconds: float) -> int:
+        """Steps of a time, by the time of earlier steps, at most 200 passes; 0 without any."""
         batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
-        most = max(self.recipe.num_iterations, math.ceil(_MAX_PASSES * self._num_rows / batch))
-        if left > self.step_seconds:  # False if there are no steps
-            self.train(min(most, int(left / self.step_seconds)), until)
+        most = max(self.recipe.num_iterations, math.ceil(_MAX_PASSES * len(self.rows[0]) / batch))
+        left = _FRACTION * (seconds - self.first_seconds)
+        return min(most, int(left / self.step_seconds)) if left > self.step_seconds else 0
 
 
 def train(
@@ -120,20 +129,23 @@ def train(
     if choice.is_model:
         assert choice.start is not None
         model = attach_units(choice.start, task.dataset)
+        report(choice.reason)
     else:
         end = math.inf if seconds is None else time.perf_counter() + seconds
         final = Candidate(task.on(rest), choice.recipe, start=choice.start)
         try:
-            if seconds is None:
+            if seconds is None or choice.attempts:  # which give the number of steps
                 final.train(choice.recipe.num_iterations, end, checkpoint_dir)
             else:
                 final.train_until(end)
-        except KeyboardInterrupt:
-            report("interrupted: this is the model as it is now.")
+            count = final.num_steps
+            trained = f"{count} step{'s' * (count != 1)}"
+        except KeyboardInterrupt as error:
+            trained = str(error).split(";")[0] or "interrupted"  # by `fit`, after which step
             choice = choice._replace(interrupted=True)
-        left = max(0.0, end - time.perf_counter())
-        model = attach_units(choice.recipe.finish(final.model, left), task.dataset)
+        final.finish(choice.finish_seconds)
+        model = attach_units(final.model, task.dataset)
         scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
-        report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
+        report(f"{final.name}: {trained}, on {scope}. {choice.reason}")
     calibrate(model, held_out, choice.recipe, report)
     return choice, model
