@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.schema import Given, read_json
+from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.tables.cli.rows import Source
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 
@@ -22,7 +22,6 @@ _SCHEMA = {
     "options": dict,
     "checksum": str,
 }
-_RESULTS = Given({"scores": dict[str, float], "kind_of_rows": str, "num_test": int})
 _REMEDY = "restore the file, or train again into another folder"
 
 
@@ -57,8 +56,9 @@ class RunFolder:
         """
         known = self._known()
         if known is not None and {name: known[name] for name in run} != run:
+            data = Path(known["source"]["data"]).name
             raise ValueError(
-                f"{self.path} holds another run, {known['method']} on {known['source']['data']}: "
+                f"{self.path} holds another run, {known['method']} on {data}: "
                 "take the same options, or choose another --output."
             )
         if resume and (known is None or known["finished"]):
@@ -97,7 +97,7 @@ class RunFolder:
         path = self.path / RECORD
         if not path.is_file():
             raise FileNotFoundError(f"{self.path} holds no run: {RECORD} is missing.")
-        record: dict[str, Any] = read_json(path, _SCHEMA | {"written_by": str}, _REMEDY)
+        record: dict[str, Any] = read_json(path, _SCHEMA, _REMEDY)
         return record
 
     def source(self) -> Source:

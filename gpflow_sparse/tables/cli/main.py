@@ -17,8 +17,8 @@ from gpflow_sparse.tables.cli.options import (
 )
 from gpflow_sparse.tables.cli.session import model_session, session
 from gpflow_sparse.tables.cli.terminal import (
+    DataName,
     HomePath,
-    HomeText,
     clear_errors,
     phase,
     print_table,
@@ -50,7 +50,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @main.command(cls=MethodCommand, context_settings={"max_content_width": 100})
 @click.option(
     "--data",
-    type=HomeText(),
+    type=DataName(),
     default="robot_arm",
     help="A csv, npz, parquet or feather file, or the name of a data set (see `datasets`).",
 )

@@ -3,10 +3,11 @@
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.util import hash_pandas_object
 
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
@@ -28,7 +29,7 @@ class Source:
     """Where the rows of a run come from, and how they are split; stored in its record."""
 
     data: str
-    """A file, or the name of a data set."""
+    """The absolute path of a file, or the name of a data set."""
     target: str | None = None
     """The column to predict; None for the last."""
     task: str | None = None
@@ -45,6 +46,11 @@ class Source:
     def is_file(self) -> bool:
         """Whether the rows are in a file."""
         return bool(Path(self.data).suffix)
+
+    @property
+    def name(self) -> str:
+        """The name of the file or the data set."""
+        return Path(self.data).name
 
 
 class Rows(NamedTuple):
@@ -77,10 +83,15 @@ class Split(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """CRC-32 of the outputs and the weights in hexadecimal digits."""
-        parts = (part for rows in (self.train, self.test) for part in (rows.y, rows.weights))
-        text = "\n".join(str(None if part is None else part.tolist()) for part in parts)
-        return f"{zlib.crc32(text.encode()):08x}"
+        """CRC-32 of inputs, outputs and weights in hexadecimal digits."""
+        found = 0
+        for X, y, weights in (self.train, self.test):
+            frame = X.assign(**{"": y, " ": 1.0 if weights is None else weights})
+            text = "\n".join(map(str, frame.columns)).encode()
+            found = zlib.crc32(
+                text + hash_pandas_object(frame, index=False).to_numpy().tobytes(), found
+            )
+        return f"{found:08x}"
 
 
 def split_rows(source: Source) -> Split:
@@ -94,11 +105,11 @@ def split_rows(source: Source) -> Split:
     if not source.is_file:
         return _named_set(source)
     cells = read_frame(source.data, source.reading)
-    frame, weights, notes = _split_weights(as_frame(cells).reset_index(drop=True), source)
+    frame, weights, notes = _split_weights(_numbered(cells), source)
     name = source.target
     _require_rows(source, len(frame))
     if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
-        raise ValueError(f"{source.data} has no outputs: give the column to predict as target.")
+        raise ValueError(f"{source.name} has no outputs: give the column to predict as target.")
     asked = name, source.task, source.reading
     inputs, target = split_target(frame, *asked, drop_bad=source.drop_bad_targets)
     rows = _rows(inputs, target, weights)
@@ -112,7 +123,7 @@ def split_rows(source: Source) -> Split:
     order = np.random.default_rng(source.split).permutation(count)
     num_test = max(1, count // 10)
     train, test = np.sort(order[:-num_test]), np.sort(order[-num_test:])
-    kind = f"random rows of {source.data}, a tenth of it"
+    kind = f"random rows of {source.name}, a tenth of it"
     return Split(rows.take(train), rows.take(test), target.column, notes, kind)
 
 
@@ -125,7 +136,7 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :param name: another column to compare with; None for the target.
     :raises ValueError: if there is no such column, or a cell is no number or no known label.
     """
-    frame, weights, _ = _split_weights(as_frame(read_frame(path, source.reading)), source)
+    frame, weights, _ = _split_weights(_numbered(read_frame(path, source.reading)), source)
     name = column_named(name or target.name, list(frame.columns), path)
     values = read_target(cells_of(frame[name], target.na_values), target)
     bad = np.flatnonzero(~np.isfinite(values))
@@ -143,11 +154,16 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     return _rows(frame.drop(columns=name), Target(target, values), weights)
 
 
+def _numbered(cells: Any) -> pd.DataFrame:
+    """The cells of a file with rows numbered from 1 below its header, as a reader counts them."""
+    return as_frame(cells).set_axis(range(1, len(cells) + 1))
+
+
 def _require_rows(source: Source, count: int) -> None:
     """:raises ValueError: for fewer rows than a split needs."""
     if count < _MIN_ROWS:
         raise ValueError(
-            f"{source.data} has too few rows: {count} with a target, but at least {_MIN_ROWS} are "
+            f"{source.name} has too few rows: {count} with a target, but at least {_MIN_ROWS} are "
             "needed, one of them for testing. Add rows."
         )
 

@@ -1,8 +1,11 @@
 """What the commands do with an estimator: fit and keep it, predict with it, score it."""
 
+import contextlib
 import dataclasses
 import json
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +21,12 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.persistence.saving import save_of_run
 from gpflow_sparse.tables.cli.folders import MODEL, PAGE, RECORD, RunFolder
 from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split_rows
-from gpflow_sparse.tables.cli.terminal import phase, print_table, stopped_training
+from gpflow_sparse.tables.cli.terminal import (
+    phase,
+    print_table,
+    stopped_training,
+    trained_model_kept,
+)
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
 from gpflow_sparse.tables.estimators.stored import as_text
@@ -94,7 +102,7 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     recipe_of(run.method, **options)  # refuses options that the method does not have
     folder = RunFolder(output or _usual_folder(run))
     plot = plot and _can_report(folder.path / PAGE)
-    phase(f"reading {run.source.data}")
+    phase(f"reading {run.source.name}")
     split = split_rows(run.source)
     described = run.record() | {"checksum": split.checksum}
     folder.begin(described, resume=resume)
@@ -104,22 +112,32 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(int(run.options.get("seed", 0)))
     _announce(run, split)
-    estimator.fit(split.train.X, split.train.y, _training_weights(run, split))
-    for note in estimator.encoder_.notes_:
-        click.echo(f"  {note}", err=True)
-    estimator.target_ = split.target
+    _train(run, estimator, split)
     save_of_run(estimator.model_, folder.model, {"estimator": as_text(estimator)})
-    phase(f"scoring {len(split.test.y)} test rows")
-    scored = score_rows(estimator, *split.test)
-    record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
-    print_scores(estimator.recipe_.full_title, scored.scores, split.kind, len(split.test.y))
-    folder.write(record, finished=not (estimator.interrupted_ and steps))
-    if plot:
-        write_page(folder.path / PAGE, estimator, scored, _shown(record))
+    with trained_model_kept(folder.path):
+        phase(f"scoring {len(split.test.y)} test rows")
+        scored = score_rows(estimator, *split.test)
+        record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
+        print_scores(estimator.recipe_.full_title, scored.scores, split.kind, len(split.test.y))
+        folder.write(record, finished=not (estimator.interrupted_ and steps))
+        if plot:
+            write_page(folder.path / PAGE, estimator, scored, _shown(record))
     click.echo(f"model and scores are in {folder.path}", err=True)
     if estimator.interrupted_:
         stopped_training(can_resume=steps)
     return record
+
+
+def _train(run: Run, estimator: Any, split: Split) -> None:
+    """Fit the estimator to the training rows, with its progress on standard error."""
+    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        # a note of the split has said it of --row-weights
+        warnings.filterwarnings("ignore", "sample_weight has")
+        estimator.fit(split.train.X, split.train.y, _training_weights(run, split))
+    for note in estimator.encoder_.notes_:
+        click.echo(f"  {note}", err=True)
+    estimator.target_ = split.target
+    estimator.checkpoint_dir = None  # of this run only
 
 
 def _usual_folder(run: Run) -> Path:
@@ -139,7 +157,7 @@ def _training_weights(run: Run, split: Split) -> np.ndarray | None:
 def _announce(run: Run, split: Split) -> None:
     """Print the size of the table, and what was found in it."""
     click.echo(
-        f"{run.source.data}: {len(split.train.y)} training and {len(split.test.y)} test rows, "
+        f"{run.source.name}: {len(split.train.y)} training and {len(split.test.y)} test rows, "
         f"{split.train.X.shape[1]} columns",
         err=True,
     )
@@ -227,13 +245,13 @@ def rows_to_score(
         if hasattr(estimator, "classes_"):  # of which the texts are known
             texts = pd.Index(map(str, estimator.classes_))
             rows = rows._replace(y=estimator.classes_[texts.get_indexer(rows.y)])
-        return rows, f"rows of {data}"
+        return rows, f"rows of {data.name}"
     if not path.is_dir():
         raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
     split = split_rows(source)
     if split.checksum != folder.read()["checksum"]:
         raise ValueError(
-            f"{source.data} is not as it was in training, so that its test rows are unknown: give "
+            f"{source.name} is not as it was in training, so that its test rows are unknown: give "
             "the rows to score by --data."
         )
     return split.test, split.kind
@@ -302,7 +320,7 @@ def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any
 def _shown(record: dict[str, Any]) -> dict[str, Any]:
     """The part of the record of a run that its page shows."""
     names = ("method", "transform", "minutes", "num_train", "num_test", "seconds")
-    shown = {"data": record["source"]["data"], "rows": record["kind_of_rows"]}
+    shown = {"data": Path(record["source"]["data"]).name, "rows": record["kind_of_rows"]}
     return shown | {name: record[name] for name in names if record[name] is not None}
 
 

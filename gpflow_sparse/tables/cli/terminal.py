@@ -33,14 +33,15 @@ class HomePath(click.Path):
             self.fail(str(error), param, ctx)
 
 
-class HomeText(HomePath):
-    """The name of a data set, or a path as in :class:`HomePath`, as text."""
+class DataName(HomePath):
+    """The name of a data set, or a file as in :class:`HomePath` by its absolute path, as text."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """:raises click.BadParameter: for the home folder of an unknown user."""
-        return str(super().convert(value, param, ctx)) if value.startswith("~") else value
+        is_file = Path(value).suffix or value.startswith("~")
+        return str(super().convert(value, param, ctx).absolute()) if is_file else value
 
 
 def phase(what: str) -> None:
@@ -181,6 +182,21 @@ def clear_errors(program: Sequence[str] = ("gpflow-sparse",)) -> Iterator[None]:
         command = shlex.join([*program, *sys.argv[1:]])
         click.echo(
             f"stopped, and nothing was written; begin again with\n\n    {command}\n", err=True
+        )
+        sys.exit(_STOPPED)
+
+
+@contextlib.contextmanager
+def trained_model_kept(folder: Path) -> Iterator[None]:
+    """Say after Ctrl-C that the model is in its folder without scores; exit with status 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        command = shlex.join(["gpflow-sparse", "evaluate", "--model", str(folder)])
+        click.echo(
+            f"stopped: the trained model is kept in {folder}, without its scores; score it with"
+            f"\n\n    {command}\n",
+            err=True,
         )
         sys.exit(_STOPPED)
 

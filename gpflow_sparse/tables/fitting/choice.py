@@ -236,14 +236,13 @@ class _Race:
         assert best is not None  # run has scored at least one
         reason, recipe = reason_of(best.name, self.attempts, self.failures), best.recipe
         left = self.seconds_left - best.build_seconds - best.finish_seconds
-        if self.seconds is not None and recipe.is_trained and best.num_steps > 1:
-            count = best.num_steps_within(left)
-            # few more steps at the full rate would move away from the trained start
-            part = min(1.0, count / best.num_steps)
-            recipe = recipe.with_steps(max(1, count), part * getattr(recipe, "learning_rate", 0.0))
-            left = left if count else -1.0
-        if left < 0.0:
+        is_timed = self.seconds is not None and recipe.is_trained and best.num_steps > 1
+        count = best.num_steps_within(left) if is_timed else 1
+        if left < 0.0 or not count:
             reason += " No time is left to train it on all rows."
-            return Choice(best.recipe, reason, attempts, best.model, is_model=True)
+            return Choice(recipe, reason, attempts, best.model, is_model=True)
+        if is_timed:  # few more steps at the full rate would move away from the trained start
+            rate = min(1.0, count / best.num_steps) * getattr(recipe, "learning_rate", 0.0)
+            recipe = recipe.with_steps(count, rate)
         seconds = max(self.seconds_left, best.finish_seconds)
         return Choice(recipe, reason, attempts, best.model, finish_seconds=seconds)

@@ -66,8 +66,9 @@ class TreeMean:
         return dataset.train[0], self.residuals + self.values
 
     def remember(self, X: tf.Tensor) -> None:
-        """Keep the known values of the function at the rows of a model ``[N, D]``."""
-        self.function.remember(X, tf.constant(self.values, X.dtype))
+        """Keep the known values of the function at the rows of a model that holds all rows."""
+        if X.shape[0] == len(self.values):  # else it leaves out copies of rows
+            self.function.remember(X, tf.constant(self.values, X.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,6 +91,8 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def here(finished, tmp_path):
-    """A copy of ``finished`` in the working folder of ``run``."""
+    """A copy of ``finished`` in the working folder of ``run``, with its own table."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    record = tmp_path / "run" / "run.json"
+    record.write_text(record.read_text().replace(str(finished), str(tmp_path)))
     return tmp_path

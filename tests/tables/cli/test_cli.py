@@ -67,6 +67,7 @@ def test_a_run_is_the_estimator_fitted_to_its_training_rows(run, here):
         columns["upper_95"] - columns["mean"], 1.959964 * columns["standard_deviation"], rtol=1e-6
     )
     loaded = gs.load(here / "run" / "model.safetensors")
+    assert loaded.checkpoint_dir is None  # of the run
     np.testing.assert_array_equal(loaded.predict(frame[["width", "height"]]), columns["mean"])
 
 
@@ -86,6 +87,9 @@ def test_rows_of_another_file_are_scored_whatever_the_order_of_its_columns(run, 
     code, out, err = run("evaluate", "--model", "run")
     record = json.loads((here / "run" / "run.json").read_text())
     assert last_json(out)["scores"] == pytest.approx(record["scores"], rel=1e-9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here / "run")
+        assert run("evaluate", "--model", ".")[1] == out
     write_csv(here / "my.csv", numbers(rng))
     code, _, err = run("evaluate", "--model", "run")
     assert code == 1
@@ -154,7 +158,7 @@ def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeyp
     code, out, err = run("fit", *options, *sizes, "--conformal", "--output", "run")
     assert code == 0, err
     factors = last_json(out)["calibration"]
-    assert "Calibrated on 108 held-out rows: the variance of the function is multiplied" in out
+    assert "Calibrated on 108 held-out rows: the variance of the function is multiplied" in err
     found = gs.load(tmp_path / "run" / "model.safetensors").model_
     assert (found.num_data, found.calibration.noise) == (2052, factors["noise"])
     table = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
@@ -200,7 +204,7 @@ SIZES = [
 # Ways to train a table with small sizes: a method, and options of its own.
 WAYS = {
     **{m: [] for m in ("odvgp", "solvegpr", "softki", "swsgp", "deep", "gpnn", "rvm")},
-    "grief": ["--inference", "type1", "--kernel", "matern32"],
+    "grief": ["--weights", "integrate", "--kernel", "matern32"],
     "grief float32": ["--float32"],
     "basis_gpr": ["--basis", "fourier", "--kernel", "matern52"],
     "basis_svgp": ["--num-steps", "60"],
@@ -324,16 +328,21 @@ def test_ctrl_c_keeps_the_model_and_prints_the_command_that_resumes(run, tmp_pat
     assert 0.0 < last_json(out)["scores"]["rmse_standardized"] < 0.5
 
 
-def test_ctrl_c_during_the_choice_keeps_the_best_model(run, rng, tmp_path, monkeypatch):
+@pytest.mark.parametrize("phase", ["training", "scoring"])
+def test_ctrl_c_in_any_phase_keeps_the_model_and_says_so(run, rng, tmp_path, monkeypatch, phase):
     write_csv(tmp_path / "my.csv", numbers(rng))
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpflow_sparse.training.fit", interrupt)
-    code, _, err = run(*FIT, *ALONE, "--output", "run")
+    place = "training.fit" if phase == "training" else "tables.cli.runs.score_rows"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gpflow_sparse.{place}", interrupt)
+        code, _, err = run(*FIT, *ALONE, "--output", "run")
     assert code == 130
-    assert "--resume" in err
+    assert ("--resume" if phase == "training" else "evaluate --model run") in err
+    assert "nothing was written" not in err
+    assert run("evaluate", "--model", "run")[0] == 0
     assert run("predict", "--model", "run", "--data", "my.csv")[0] == 0
 
 

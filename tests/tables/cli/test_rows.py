@@ -22,7 +22,7 @@ def test_a_tenth_of_the_rows_is_for_testing_and_all_are_in_one_part(frame, tmp_p
     frame.to_csv(tmp_path / "a.csv", index=False)
     source = Source(str(tmp_path / "a.csv"), "y", split=3)
     found = split_rows(source)
-    assert found.kind == f"random rows of {tmp_path / 'a.csv'}, a tenth of it"
+    assert found.kind == "random rows of a.csv, a tenth of it"
     assert (len(found.train.y), len(found.test.y)) == (36, 4)
     order = np.random.default_rng(3).permutation(40)
     np.testing.assert_allclose(found.test.y, frame["y"][np.sort(order[-4:])])
@@ -31,6 +31,9 @@ def test_a_tenth_of_the_rows_is_for_testing_and_all_are_in_one_part(frame, tmp_p
     )
     assert split_rows(source).checksum == found.checksum
     assert split_rows(Source(source.data, "y")).checksum != found.checksum
+    np.testing.assert_array_equal(found.test.X.index, np.sort(order[-4:]) + 1)  # rows of the file
+    frame.assign(a=frame["a"].where(frame.index != 7, 0.5)).to_csv(tmp_path / "a.csv", index=False)
+    assert split_rows(source).checksum != found.checksum
 
 
 def test_copies_of_rows_are_left_out_before_the_split_and_counted(frame, tmp_path):

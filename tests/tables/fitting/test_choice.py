@@ -13,6 +13,7 @@ import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.tables.fitting import choice
+from gpflow_sparse.tables.fitting.attempts import Attempt
 from gpflow_sparse.tables.fitting.baselines import score_baseline
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
@@ -240,6 +241,47 @@ def test_a_baseline_that_fails_is_left_out(monkeypatch):
     found = choice.choose(task)
     assert {attempt.method for attempt in found.attempts} == {"gpnn", "exact"}
     assert "the baseline linear was left out: its NLPD on held-out rows is nan." in found.reason
+
+
+@pytest.mark.parametrize("better", ["fails", "worse", "equal"])
+def test_a_better_start_is_taken_only_if_it_predicts_held_out_rows_better(monkeypatch, better):
+    task, lines = two_methods(monkeypatch, "gpnn", "exact"), []
+    monkeypatch.setattr(Exact, "build", None)  # gpnn wins
+    found = {"worse": (gpflow.kernels.SquaredExponential(lengthscales=1e-3), 1.0, 0.0)}
+
+    def improve(starts, recipe, until):
+        if better == "fails":
+            raise ValueError("no subset.")
+        kernel, *rest = starts.find(recipe)
+        return found.get(better, (gpflow.utilities.deepcopy(kernel), *rest))
+
+    monkeypatch.setattr(choice.InitialHyperparameters, "improve", improve)
+    chosen = choice.choose(task, seconds=60.0, report=lines.append)
+    lengthscales = np.max(chosen.start.kernel.lengthscales)
+    assert lengthscales > 0.1
+    assert ("gpnn from a better start was left out: no subset." in chosen.reason) == (
+        better == "fails"
+    )
+    scores = [line for line in lines if line.startswith("gpnn: held-out")]
+    assert len(scores) == (1 if better == "fails" else 2)
+    assert f"{chosen.attempts[-1].nlpd:.3f}" in scores[0]
+
+
+def test_a_winner_gets_the_steps_of_the_time_that_is_left_at_a_rate_for_them(monkeypatch):
+    """Few more steps at the full rate would leave a trained start."""
+    task = two_methods(monkeypatch, "svgp", "exact")
+    race = choice._Race(task, 1000.0, str)
+    race.best = winner = Candidate(race.rest, task.recipe("svgp"))
+    race.attempts["svgp"] = Attempt("svgp", 0.0, 0.0, 200, 1.0)
+    winner.num_steps, winner.step_seconds, winner.first_seconds = 200, 1.0, 0.0
+    for seconds in (500.0, 101.0):
+        race.begin, race.seconds = time.perf_counter(), seconds + winner.build_seconds
+        found = race.choice()
+        assert found.recipe.num_steps == pytest.approx(0.95 * seconds, abs=1.0)
+        rate = winner.recipe.learning_rate * min(1.0, found.recipe.num_steps / 200)
+        assert found.recipe.learning_rate == pytest.approx(rate, rel=1e-12)
+    race.seconds = 0.5
+    assert race.choice().is_model
 
 
 def test_ctrl_c_is_no_failure_of_a_candidate(monkeypatch):

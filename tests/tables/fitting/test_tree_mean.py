@@ -72,8 +72,11 @@ def test_residuals_are_those_of_rows_that_the_trees_have_not_seen():
     assert np.mean((Y[:, 0] - own.predict(X)) ** 2) < 0.8 * np.mean(Y**2)
 
 
-def test_the_model_is_a_gp_of_the_residuals_about_the_trees():
-    data, new = table(steps), np.random.default_rng(1).normal(size=(20, 4))
+@pytest.mark.parametrize("num_copies", [0, 40])
+def test_the_model_is_a_gp_of_the_residuals_about_the_trees(num_copies):
+    """Also where some rows are copies, of which the model keeps one."""
+    data = table(steps).take(np.r_[:N, :num_copies])
+    new = np.random.default_rng(1).normal(size=(20, 4))
     mean = fitted(data)
     model = build_model(GPnn(mean="trees", **QUICK), data, mean=mean)
     kernel, noise = model.kernel, model.likelihood.variance
