@@ -1,5 +1,5 @@
 """
-Small mistakes in the mathematics of the package, one at a time: does the default tier notice them?
+Small mistakes in the code of the package, one at a time: does the default tier notice them?
 
 ``python -m tests.mutations --number 60 --seed 0`` draws mutations at random: a sign, a factor, an
 index that is off by one, a comparison, a dropped transpose, two swapped arguments. Each is made in
@@ -27,16 +27,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "gpflow_sparse"
-FOLDERS = (
-    "numerics",
-    "covariances",
-    "inference",
-    "bases",
-    "kernels",
-    "inducing_variables",
-    "posteriors",
-    "models",
-)
 # Files that tell most about any module, after its own tests.
 GENERAL = ("test_battery.py", "test_matrix.py", "test_*oracle*.py", "test_fingerprints.py")
 OPERATORS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
@@ -155,11 +145,10 @@ def draw(number: int, seed: int) -> list[Mutation]:
     """So many mutations, spread over the modules."""
     rng = random.Random(seed)
     pools = []
-    for folder in FOLDERS:
-        for path in sorted((ROOT / PACKAGE / folder).rglob("*.py")):
-            found = mutations_of(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
-            if found:
-                pools.append(found)
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        found = mutations_of(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+        if found:
+            pools.append(found)
     rng.shuffle(pools)
     return [rng.choice(pools[i % len(pools)]) for i in range(number)]
 
@@ -168,7 +157,7 @@ def relevant_tests(path: str, root: Path) -> list[str]:
     """All test files, those of a module first."""
     module = Path(path)
     stem, folder = module.stem, module.parent.name
-    name = f"{PACKAGE}.{folder}.{stem}"
+    name = ".".join(module.with_suffix("").parts)
     files = sorted((root / "tests").rglob("test_*.py"))
 
     def distance(file: Path) -> int:

@@ -37,6 +37,8 @@ def test_mutations_are_spread_over_modules_and_compile():
     drawn = mutations.draw(40, seed=1)
     assert drawn == mutations.draw(40, seed=1)
     assert len({mutation.path for mutation in drawn}) == 40
+    folders = {mutation.path.split("/")[1] for mutation in mutations.draw(200, seed=1)}
+    assert {"data", "models", "numerics", "persistence", "tables", "training"} <= folders
     for mutation in drawn:
         source = (mutations.ROOT / mutation.path).read_text(encoding="utf-8")
         compile(mutation.apply(source), mutation.path, "exec")
