@@ -80,16 +80,6 @@ def test_gpflow_monitors_groups_and_tasks_are_called_with_the_step():
     assert len(seen) == 9
 
 
-def test_a_monitor_group_keeps_its_period():
-    steps = []
-    group = MonitorTaskGroup(
-        ExecuteCallback(lambda epoch=None, **_: steps.append(group.tasks[0].current_step.numpy())),
-        period=3,
-    )
-    fit(model(), num_steps=7, callbacks=[group], progress=False)
-    assert steps == [3, 6]
-
-
 def test_the_best_parameters_are_kept():
     """Scores 1, 5, 3 at steps 2, 4, 6: the value of step 4 comes back."""
     kernel, scores = gpflow.kernels.RBF(), iter([1.0, 5.0, 3.0])

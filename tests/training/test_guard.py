@@ -280,38 +280,3 @@ def test_rows_that_overflow_are_named():
     assert f"expected log likelihood of {count} of the 40 rows is not finite" in text
     assert f"the first is row {first} of the batch" in text
     assert f"X column 0 = {X[first, 0]:.4g}" in text
-
-
-def duplicated_in_float32(model):
-    """Float32, each inducing point five times, next to no noise, and far too smooth a kernel."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, size=(200, 2)).astype(np.float32)
-    Y = np.sin(3.0 * X[:, :1])
-    Z, O = np.repeat(X[:20], 5, axis=0), np.repeat(X[20:40], 5, axis=0)
-    solve = model is SOLVEGP
-    return (X, Y), model(
-        gpflow.kernels.SquaredExponential(lengthscales=[5.0, 5.0]),
-        gpflow.likelihoods.Gaussian(2e-6),
-        OrthogonalInducingVariables(Z, O) if solve else np.concatenate([Z, O]),
-        num_data=200,
-    )
-
-
-@pytest.mark.nightly
-def test_duplicates_in_float32_recover_and_stop_gpflows_own_model_with_the_message():
-    """GPflow's jitter is 1e-6 whatever the float type; ours recover even from full steps."""
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        pairs, model = duplicated_in_float32(SOLVEGP)
-        before = float(model.elbo(pairs))
-        fit(model, pairs, num_steps=60, optimizer=adam(1.0), natural_gradients=1.0)
-        assert float(model.elbo(pairs)) > 0.1 * before  # negative: ten times nearer to zero
-        pairs, model = duplicated_in_float32(gpflow.models.SVGP)
-        text = cause(model, pairs)
-    for words in (
-        "step 1: Cholesky factorization of Kuu (covariance of the inducing points) failed",
-        "not positive definite in float32",
-        "160 of the 200 inducing points coincide with another",
-        "model.likelihood.variance is 2.0e-06",
-        "gpflow.config.set_default_jitter",
-    ):
-        assert words in text

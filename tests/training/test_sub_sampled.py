@@ -56,13 +56,9 @@ def test_gradients_of_a_step_are_of_rows_and_failures_are_named():
     sizes = {id(variable): gradient.shape for gradient, variable in pairs}
     for variable in model.row_variables:
         assert sizes[id(variable)][0] <= 4 < variable.shape[0]
-    for value, words in (
-        (1e160, "the objective is nan. The expected log likelihood"),
-        (np.nan, r"model\.q_mu .*not finite"),
-    ):
-        model.q_mu.assign(np.full((M, 1), value))
-        with pytest.raises(TrainingError, match=words):
-            fit(model, data(), num_steps=1, progress=False)
+    model.q_mu.assign(np.full((M, 1), 1e160))
+    with pytest.raises(TrainingError, match=r"objective is nan\. The expected log likelihood"):
+        fit(model, data(), num_steps=1, progress=False)
 
 
 @pytest.mark.parametrize("build", [qsgp, rvm])
@@ -102,7 +98,8 @@ def test_only_a_loss_without_draws_has_a_closure():
         qsgp().training_loss_closure(data())
     model = qsgp(basis_batch_size=M)
     before = float(model.exact_elbo(data()))
+    closure, options = model.training_loss_closure(data(), compile=False), {"maxiter": 3}
     gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(data()), model.trainable_variables, options={"maxiter": 3}
+        closure, model.trainable_variables, compile=False, options=options
     )
     assert float(model.exact_elbo(data())) > before + 1.0
