@@ -8,12 +8,14 @@ import sys
 import typing
 import zlib
 
+# Threads of OpenMP and of NumPy, which reads this too, wait busily: they starve those of TensorFlow
+# and of the other worker.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import check_shapes
 import numpy as np
 import pytest
 
-# Threads of OpenMP wait busily, which starves those of TensorFlow and of the other worker.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.disable()  # until all tests are imported: modules leave next to nothing to collect
 check_shapes.set_rewrite_docstrings(None)  # of GPflow's functions, which takes 2 s
 

@@ -19,7 +19,6 @@ from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import BasisGPR, BasisSVGP
 from tests.models.held import KINDS, held_in
-from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
 
@@ -118,23 +117,6 @@ def test_likelihood_predictions_and_gradients_are_those_of_gpr(build, P):
     ]
     assert len(gradients[0]) >= 5
     assert_close(*gradients, rtol=1e-7, atol=1e-8)
-
-
-@every_basis
-def test_the_dense_formulas(build):
-    (X, Y), basis, Xnew = data(), build(), inputs(6, seed=4)
-    model = BasisGPR((X, Y), basis, noise_variance=NOISE)
-    Phi, Phi_new, ones = whitened(basis, X), whitened(basis, Xnew), np.ones(M)
-    expected = oracle.dense_lml(Phi, ones, Y[:, 0], NOISE)
-    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-11)
-    mean, cov = oracle.predict(Phi, ones, Y[:, 0], NOISE, Phi_new)
-    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
-    S = np.linalg.inv(np.eye(M) + Phi.T @ Phi / NOISE)
-    q_mu, q_sqrt = model.compute_qu()
-    np.testing.assert_allclose(q_mu[:, 0], S @ Phi.T @ Y[:, 0] / NOISE, atol=1e-9)
-    np.testing.assert_allclose(q_sqrt[0] @ tf.transpose(q_sqrt[0]), S, atol=1e-10)
 
 
 @pytest.mark.parametrize("noise", [1e-4, 1e3])

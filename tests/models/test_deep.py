@@ -226,25 +226,6 @@ def test_one_layer_is_the_shallow_model(rng, top):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
-@whitened
-def test_one_layer_is_the_svgp_of_gpflow(rng, whiten):
-    """With its jitter, and variance one."""
-    Z, X, Y = rng.normal(size=(6, D)), rng.normal(size=(N, D)), rng.normal(size=(N, 2))
-    q_mu, q_sqrt = random_q(rng, (6,), 2)
-    options = {"num_latent_gps": 2, "whiten": whiten}
-    layer = GPLayer(gpflow.kernels.Matern52(), Z, q_mu=q_mu, q_sqrt=q_sqrt, **options)
-    model = gaussian([layer], num_data=30)
-    stock = gpflow.models.SVGP(
-        layer.kernel, model.likelihood, Z, q_mu=q_mu[0], q_sqrt=q_sqrt[0], num_data=30, **options
-    )
-    np.testing.assert_allclose(model.elbo((X, Y)), stock.elbo((X, Y)), rtol=1e-9)
-    np.testing.assert_allclose(model.prior_kl(), stock.prior_kl(), rtol=1e-9)
-    for full_cov in (False, True):
-        pairs = zip(model.predict_f(X, full_cov), stock.predict_f(X, full_cov), strict=True)
-        for got, want in pairs:
-            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-
-
 @every_stack
 def test_predictions_are_those_of_the_mixture(rng, build, widths):
     layers, oracles = build(rng, P=2)

@@ -249,6 +249,3 @@ def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng
 
 
 # doors
-
-
-pca = gs.mean_functions.pca

@@ -198,23 +198,6 @@ def test_a_tree_finds_the_same_neighbors_as_the_graph():
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
 
 
-def test_calibration_multiplies_variances():
-    model = build((rows(200)[0], 3.0 * rows(200)[1]))
-    plain = model.predict_f(NEW[0])
-    found = gs.calibrate(
-        model, tuple(3.0 * part if i else part for i, part in enumerate(rows(200, 3)))
-    )
-    assert found.noise > 1.5
-    posterior = model.posterior()
-    for mean, var in (model.predict_f(NEW[0]), posterior.predict_f(NEW[0])):
-        np.testing.assert_array_equal(mean, plain[0])
-        np.testing.assert_allclose(var, found.function * plain[1], rtol=1e-12)
-    observed = posterior.predict_y(NEW[0], model.likelihood)[1]
-    expected = found.function * plain[1] + found.noise * NOISE
-    np.testing.assert_allclose(observed, expected, rtol=1e-12)
-    np.testing.assert_allclose(model.predict_y(NEW[0])[1], expected, rtol=1e-12)
-
-
 def test_a_closure_keeps_its_neighbors_and_counts_priors():
     model = build()
     one = np.float64(1.0)

@@ -187,19 +187,6 @@ def test_predictions_are_those_of_dense_regression(P, mean):
     assert (variances <= prior + 1e-12).all()
 
 
-def test_the_oracles_forms_of_a_posterior_agree():
-    (X, Y), Xnew = data(P=2), inputs(6, seed=4)
-    K = oracle.with_jitter(oracle.matern32(points(), points(), VARIANCE, LENGTHSCALES), 1e-6)
-    W, W_new = (oracle.weights(x, points(), TEMPERATURE * LENGTHSCALES) for x in (X, Xnew))
-    expected = dense_posterior(Xnew, 2)
-    for got in (
-        oracle.predict_whitened(whitened(X), whitened(Xnew), Y, NOISE),
-        oracle.predict_printed_form(W, W_new, K, Y, NOISE),
-    ):
-        for a, b in zip(got, expected, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-
-
 def test_the_weights_are_those_of_the_whitened_qr():
     model, (X, Y) = fitted(2), data(P=2)
     R, v = oracle.whitened_qr(whitened(X), Y, NOISE)
@@ -407,25 +394,6 @@ def test_float32_trains_with_the_gradient_of_float64(columns, temperature, noise
         assert np.linalg.norm(slope - part) < 1e-3 * np.linalg.norm(part) + 1e-5 * norm
 
 
-def test_fit_holds_rows_out_whose_density_is_that_of_dense_regression():
-    X, Y = data(40)
-    model = build(held_out=0.2, num_data=40)
-    with pytest.raises(ValueError, match="must have held some out"):
-        model.held_out_density((X, Y))
-    gs.training.fit(model, (X, Y), batch_size=16, num_steps=2, progress=False)
-    found = model.held_out_density((X, Y))
-    kept = np.random.default_rng(0).permutation(40)[:8]
-    rest = np.setdiff1d(np.arange(40), kept)
-    B, noise = model.basis(X).numpy(), model.likelihood.variance.numpy()
-    K = B @ B.T
-    f, cov = oracle.predict(
-        K[np.ix_(rest, rest)], K[kept][:, rest], K[np.ix_(kept, kept)], Y[rest], noise
-    )
-    spread = np.diag(cov)[:, None] + noise
-    expected = -0.5 * (np.log(2.0 * np.pi * spread) + (Y[kept] - f) ** 2 / spread)
-    np.testing.assert_allclose(found, expected.mean(), rtol=1e-6)
-
-
 # Doors.
 
 
@@ -519,7 +487,3 @@ def test_an_interrupted_fit_of_the_posterior_leaves_none(monkeypatch):
 
 def interrupt(*_):
     raise KeyboardInterrupt
-
-
-def batches(X, Y):
-    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)

@@ -158,57 +158,6 @@ def test_the_drop_in_route_through_stock_svgp_equals_the_model(rng):
             np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-def test_unwhitened_equals_whitened_after_pushing_q_through(rng):
-    Z, O = sets(rng)
-    X, Y = data(rng)
-    white = build([Z, O], rng)
-    factors = white.posterior("nocache").prior_factors()
-    plain = build([Z, O], whiten=False)
-    for L, (m, R), (m_plain, R_plain) in zip(
-        factors, white.variational_parameters, plain.variational_parameters, strict=True
-    ):
-        m_plain.assign(L @ m.numpy())
-        R_plain.assign((L @ R.numpy()[0])[None])
-    np.testing.assert_allclose(plain.elbo((X, Y)), white.elbo((X, Y)), rtol=1e-8)
-    np.testing.assert_allclose(plain.predict_f(X)[1], white.predict_f(X)[1], atol=1e-8)
-
-
-def test_a_prior_q_on_the_orthogonal_set_gives_svgp_on_z(rng):
-    Z, O = sets(rng)
-    X, Y = data(rng)
-    with_prior_v, on_z = build([Z, O], rng), build([Z])
-    with_prior_v.q_mu[1].assign(np.zeros((5, 1)))
-    with_prior_v.q_sqrt[1].assign(np.eye(5)[None])
-    on_z.q_mu[0].assign(with_prior_v.q_mu[0])
-    on_z.q_sqrt[0].assign(with_prior_v.q_sqrt[0])
-    np.testing.assert_allclose(with_prior_v.elbo((X, Y)), on_z.elbo((X, Y)), rtol=1e-9)
-
-
-def test_the_bound_is_ordered_and_below_the_evidence(rng):
-    """SGPR(Z) <= best SOLVE-GP <= SGPR(Z and O) <= log p(y), sheet 1.5."""
-    X, Y = data(rng, N=40)
-    Z, O = sets(rng, (6, 5))
-    model = build([Z, O])
-    gpflow.set_trainable(model.kernel, False)
-    gpflow.set_trainable(model.likelihood, False)
-    gpflow.set_trainable(model.inducing_variable, False)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure((X, Y)), model.trainable_variables, options={"maxiter": 3000}
-    )
-    best = float(model.elbo((X, Y)))
-
-    def titsias(points):
-        return float(gpflow.models.SGPR((X, Y), model.kernel, points, noise_variance=NOISE).elbo())
-
-    evidence = oracle.log_evidence(oracle.matern52, X, Y[:, 0], NOISE)
-    assert titsias(Z) < best < titsias(np.concatenate([Z, O])) + 1e-9
-    assert best < evidence
-    means, _ = model.predict_f(X)
-    sgpr = gpflow.models.SGPR((X, Y), model.kernel, np.concatenate([Z, O]), noise_variance=NOISE)
-    # the best SOLVE-GP mean is exactly SGPR's on the union; 1e-3 is what the optimizer reached
-    np.testing.assert_allclose(means, sgpr.predict_f(X)[0], atol=1e-3)
-
-
 @pytest.mark.parametrize("whiten", [True, False])
 def test_coinciding_and_duplicated_points_give_finite_values_and_gradients(rng, float_type, whiten):
     """Sheet 1.9: Cvv singular but for its jitter. Un-whitened float32 is not supported there."""

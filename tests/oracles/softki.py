@@ -109,20 +109,6 @@ def predict(Q, Q_across, Q_new, e, noise):
     return gain @ e, Q_new - gain @ Q_across.T
 
 
-def predict_whitened(B, B_new, e, noise):
-    """The same from the whitened QR."""
-    R, v = whitened_qr(B, e, noise)
-    root = np.linalg.solve(R.T, B_new.T)
-    return B_new @ v, root.T @ root
-
-
-def predict_printed_form(W, W_new, K, e, noise):
-    """Eqs. (24) and (25) without the spurious factor: ``C = K + K W^T W K / noise``."""
-    Kzx, Kzs = K @ W.T, K @ W_new.T
-    C = K + Kzx @ Kzx.T / noise
-    return Kzs.T @ np.linalg.solve(C, Kzx @ e) / noise, Kzs.T @ np.linalg.solve(C, Kzs)
-
-
 def prior_deficit(kernel_diagonal, B):
     """What interpolation takes from the prior variance; positive in exact arithmetic."""
     return np.maximum(kernel_diagonal - np.sum(B**2, axis=1), 0.0)
