@@ -6,37 +6,13 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 
+from gpflow_sparse import inducing_variables as iv
+from gpflow_sparse import models
 from gpflow_sparse.bases import GridEigenfunctions, Hybrid, RandomFourier
-from gpflow_sparse.inducing_variables import (
-    BasisFeatures,
-    LocatedPatches,
-    NeighborInducingPoints,
-    OrthogonalInducingVariables,
-    Patches,
-)
 from gpflow_sparse.inference.dirichlet import dirichlet_observations
 from gpflow_sparse.kernels import TICK, Basis, Convolutional, WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
 from gpflow_sparse.mean_functions import RectifiedFilters, pca
-from gpflow_sparse.models import (
-    GRIEF,
-    ODVGP,
-    QSGP,
-    RVM,
-    SOLVEGP,
-    SOLVEGPR,
-    SWSGP,
-    BasisGPR,
-    BasisSVGP,
-    ConvLayer,
-    DeepGP,
-    GPLayer,
-    GPMixture,
-    NearestNeighborClassifier,
-    NearestNeighborGP,
-    SiteVGP,
-    SoftKI,
-)
 
 N, D = 12, 2
 
@@ -51,12 +27,20 @@ def reals(P):
     )
 
 
+def held(P):
+    return inputs(), reals(P)()
+
+
 def labels():
     return (inputs()[:, :1] > 0).astype(float)
 
 
 def classes():
     return np.arange(float(N))[:, None] % 3
+
+
+def gaussian():
+    return gpflow.likelihoods.Gaussian(0.2)
 
 
 class Member(NamedTuple):
@@ -121,24 +105,34 @@ def mixed():
     )
 
 
+def sets(sizes=(4, 3), seed=3):
+    """Orthogonal sets of inducing points."""
+    rng = np.random.default_rng(seed)
+    return iv.OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes))
+
+
+def linear(P):
+    return gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5))
+
+
 def solvegp(
-    sizes=(5, 4), *, model=SOLVEGP, kernel=matern, P=1, likelihood=None, **fixed
+    sizes=(5, 4), *, model=models.SOLVEGP, kernel=matern, inducing=None, P=1, **options
 ) -> Callable[..., Any]:
     """
     A builder of a model over orthogonal sets; the drop-in form if ``model`` is stock SVGP.
 
     ``P`` counts the columns of the mean function and of Y; the kernel may mix fewer latents.
     """
+    likelihood = options.pop("likelihood", gaussian)
 
     def build(num_data=None):
-        rng = np.random.default_rng(3)
         return model(
             kernel(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes)),
-            mean_function=gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5)),
+            likelihood(),
+            sets(sizes) if inducing is None else inducing(),
+            mean_function=linear(P),
             num_data=num_data,
-            **{"num_latent_gps": P, **fixed},
+            **{"num_latent_gps": P, **options},
         )
 
     return build
@@ -147,18 +141,10 @@ def solvegp(
 def solvegpr(bound, sizes=(5, 4), P=1) -> Callable[..., Any]:
     """A builder of a regression model, which holds its data."""
 
-    def build():
-        rng = np.random.default_rng(3)
-        return SOLVEGPR(
-            (inputs(), reals(P)()),
-            matern(),
-            OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes)),
-            mean_function=gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5)),
-            noise_variance=0.2,
-            bound=bound,
-        )
-
-    return build
+    options = {"noise_variance": 0.2, "bound": bound}
+    return lambda: models.SOLVEGPR(
+        held(P), matern(), sets(sizes), mean_function=linear(P), **options
+    )
 
 
 def gaussian_product():
@@ -174,43 +160,25 @@ def fourier():
     return RandomFourier(matern(), 8, seed=2)
 
 
-def linear(P):
-    return gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5))
-
-
-def basis_svgp(basis, P=1, likelihood=None, **options) -> Callable[..., Any]:
+def basis_svgp(basis, P=1, likelihood=gaussian, **options) -> Callable[..., Any]:
     """A builder of a model over the weights of a basis."""
-
-    def build(num_data=None):
-        return BasisSVGP(
-            basis(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            mean_function=linear(P),
-            num_latent_gps=P,
-            num_data=num_data,
-            **options,
-        )
-
-    return build
+    options = {"num_latent_gps": P} | options
+    return lambda num_data=None: models.BasisSVGP(
+        basis(), likelihood(), mean_function=linear(P), num_data=num_data, **options
+    )
 
 
 def basis_gpr(basis, P=1) -> Callable[..., Any]:
     """A builder of exact regression with a basis, which holds its data."""
-    return lambda: BasisGPR(
-        (inputs(), reals(P)()), basis(), mean_function=linear(P), noise_variance=0.2
-    )
+    options = {"noise_variance": 0.2}
+    return lambda: models.BasisGPR(held(P), basis(), mean_function=linear(P), **options)
 
 
 def grief(P=1, **options) -> Callable[..., Any]:
     """A builder of a GRIEF model, which holds its data."""
-    return lambda: GRIEF(
-        (inputs(), reals(P)()),
-        gaussian_product(),
-        num_eigenfunctions=9,
-        points_per_dimension=5,
-        mean_function=linear(P),
-        noise_variance=0.2,
-        **options,
+    sizes = {"num_eigenfunctions": 9, "points_per_dimension": 5, "noise_variance": 0.2}
+    return lambda: models.GRIEF(
+        held(P), gaussian_product(), mean_function=linear(P), **sizes, **options
     )
 
 
@@ -218,7 +186,7 @@ def softki(P=1, filled=False, **options) -> Callable[..., Any]:
     """A builder of soft interpolation between five points, its posterior fitted."""
 
     def build(num_data=None):
-        model = SoftKI(
+        model = models.SoftKI(
             matern(),
             np.random.default_rng(3).normal(size=(5, D)),
             mean_function=linear(P),
@@ -236,21 +204,14 @@ def softki(P=1, filled=False, **options) -> Callable[..., Any]:
 
 def mixture(P=1) -> Callable[..., Any]:
     """A builder of a mixture of one exact GP, which holds its data."""
-    return lambda: GPMixture(
-        (inputs(), reals(P)()), [matern()], noise_variance=0.2, mean_function=linear(P)
-    )
+    options = {"noise_variance": 0.2}
+    return lambda: models.GPMixture(held(P), [matern()], mean_function=linear(P), **options)
 
 
 def nearest(H, P=1) -> Callable[..., Any]:
     """A builder of exact GPs on the H nearest rows, which holds its data."""
-    return lambda: NearestNeighborGP(
-        (inputs(), reals(P)()),
-        matern(),
-        num_neighbors=H,
-        mean_function=linear(P),
-        noise_variance=0.2,
-        num_objective_rows=9,
-    )
+    options = {"num_neighbors": H, "noise_variance": 0.2, "num_objective_rows": 9}
+    return lambda: models.NearestNeighborGP(held(P), matern(), mean_function=linear(P), **options)
 
 
 def nearest_classes():
@@ -258,7 +219,7 @@ def nearest_classes():
     data, eps = (inputs(), classes()), np.float64(0.1)
     observed, _ = dirichlet_observations(data[1][:, 0].astype(int), 3, eps)
     mean = gpflow.functions.Constant(np.mean(observed, axis=0))
-    model = NearestNeighborClassifier(data, matern(), 3, num_neighbors=5, mean_function=mean)
+    model = models.NearestNeighborClassifier(data, matern(), 3, num_neighbors=5, mean_function=mean)
     model.concentration.assign(eps)
     return model
 
@@ -266,19 +227,19 @@ def nearest_classes():
 def site_vgp(outputs, likelihood, P, kernel=matern) -> Callable[..., Any]:
     """A builder of a model with q at all rows, which holds its data; its sites fitted."""
     return lambda: settle(
-        SiteVGP((inputs(), outputs()), kernel(), likelihood(), mean_function=linear(P))
+        models.SiteVGP((inputs(), outputs()), kernel(), likelihood(), mean_function=linear(P))
     )
 
 
 def settle(model):
     """What follows from the parameters and is kept, for the parameters as they are now."""
-    if isinstance(model, SiteVGP):
+    if isinstance(model, models.SiteVGP):
         model.fit_sites()
-    kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
-    if isinstance(model, SoftKI):
+    kind = model.dtype.as_numpy_dtype if isinstance(model, models.SoftKI | models.SWSGP) else None
+    if isinstance(model, models.SoftKI):
         rows = inputs().astype(kind), reals(model.num_latent_gps)().astype(kind)
         model.fit_posterior(rows, refit_noise=False)
-    if isinstance(model, SWSGP):
+    if isinstance(model, models.SWSGP):
         model.count_neighbors(inputs().astype(kind))
     return model
 
@@ -288,15 +249,15 @@ def hybrid():
     return Hybrid(matern(), inputs()[:3], 6, seed=2)
 
 
-def qsgp(basis, P=1, likelihood=None, **options) -> Callable[..., Any]:
+def qsgp(basis, P=1, likelihood=gaussian, **options) -> Callable[..., Any]:
     """A builder of a sub-sampled model that takes all its functions, so that nothing is random."""
 
     def build(num_data=None):
         functions = basis()
         head = options.get("num_dense_columns", functions.num_leading)
-        return QSGP(
+        return models.QSGP(
             functions,
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            likelihood(),
             mean_function=linear(P),
             num_latent_gps=P,
             num_data=N if num_data is None else num_data,
@@ -309,7 +270,7 @@ def qsgp(basis, P=1, likelihood=None, **options) -> Callable[..., Any]:
 
 def rvm(num_data=None):
     """One function at each input, and a constant."""
-    return RVM(
+    return models.RVM(
         inputs(),
         gaussian_product(),
         gpflow.likelihoods.Gaussian(0.2),
@@ -319,14 +280,14 @@ def rvm(num_data=None):
     )
 
 
-def swsgp(H=4, M=9, *, kernel=matern, P=1, likelihood=None, points=None, **options):
+def swsgp(H=4, M=9, *, kernel=matern, P=1, likelihood=gaussian, points=None, **options):
     """A builder of a model in which each row sees H of M points, their users counted."""
 
     def build(num_data=None):
-        model = SWSGP(
+        model = models.SWSGP(
             kernel(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            NeighborInducingPoints(inputs(seed=3, rows=M), H, **(points or {})),
+            likelihood(),
+            iv.NeighborInducingPoints(inputs(seed=3, rows=M), H, **(points or {})),
             mean_function=linear(P),
             num_data=num_data,
             **{"num_latent_gps": P, **options},
@@ -359,107 +320,73 @@ def tick(channels=1):
 def pixels(sizes=(5, 4), seed=3, channels=1):
     """Orthogonal sets of inducing pixels."""
     rng = np.random.default_rng(seed)
-    return OrthogonalInducingVariables(*(Patches(rng.normal(size=(M, channels))) for M in sizes))
+    return iv.OrthogonalInducingVariables(
+        *(iv.Patches(rng.normal(size=(M, channels))) for M in sizes)
+    )
 
 
 def located(sizes=(5, 4), seed=3, channels=1):
     """The same, with places."""
     rng = np.random.default_rng(seed)
-    return OrthogonalInducingVariables(
-        *(LocatedPatches(rng.normal(size=(M, channels)), rng.uniform(size=(M, 2))) for M in sizes)
+    parts = ((rng.normal(size=(M, channels)), rng.uniform(size=(M, 2))) for M in sizes)
+    return iv.OrthogonalInducingVariables(*(iv.LocatedPatches(*part) for part in parts))
+
+
+def hidden(points=sets, mean=None, **options) -> Callable[..., Any]:
+    """A builder of a layer of two outputs."""
+    return lambda: models.GPLayer(
+        matern(), points(), num_latent_gps=2, mean_function=mean and mean(), **options
     )
-
-
-def on_images(kernel, inducing, P=1, likelihood=None) -> Callable[..., Any]:
-    """A builder of SOLVE-GP over pixels."""
-
-    def build(num_data=None):
-        return SOLVEGP(
-            kernel(),
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            inducing(),
-            mean_function=linear(P),
-            num_latent_gps=P,
-            num_data=num_data,
-        )
-
-    return build
-
-
-def sets(seed=3):
-    rng = np.random.default_rng(seed)
-    return OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in (4, 3)))
-
-
-def orthogonal_layer():
-    return GPLayer(matern(), sets(), num_latent_gps=2, mean_function=pca(inputs(), 2), whiten=False)
-
-
-def rectified_layer():
-    weights = np.random.default_rng(5).normal(size=(2, 2))
-    mean = RectifiedFilters(weights)
-    return GPLayer(matern(), sets(), num_latent_gps=2, mean_function=mean)
-
-
-def neighbor_layer():
-    points = NeighborInducingPoints(inputs(seed=3, rows=7), 4)
-    return GPLayer(matern(), points, num_latent_gps=2)
 
 
 def basis_layer():
     basis = fourier()
-    return GPLayer(Basis(basis), BasisFeatures(basis), num_latent_gps=2)
+    return models.GPLayer(Basis(basis), iv.BasisFeatures(basis), num_latent_gps=2)
 
 
 def convolution_layer():
     """Two channels of each pixel."""
-    points = OrthogonalInducingVariables(*(part.Z for part in pixels((4, 2)).sets))
+    points = iv.OrthogonalInducingVariables(*(part.Z for part in pixels((4, 2)).sets))
     kernel = gpflow.kernels.Matern52(variance=1.3, lengthscales=0.8)
-    return ConvLayer(kernel, points, (1, 2), (1, 1), num_latent_gps=2)
+    return models.ConvLayer(kernel, points, (1, 2), (1, 1), num_latent_gps=2)
 
 
 def top_layer(P=1):
-    return GPLayer(matern(), sets(seed=8), num_latent_gps=P, mean_function=linear(P))
+    return models.GPLayer(matern(), sets(seed=8), num_latent_gps=P, mean_function=linear(P))
 
 
 def image_layer():
     """Three classes from images of two channels; robust-max alone would not see a variance."""
     mean = gpflow.functions.Linear(np.full((4, 3), 0.2), np.arange(3.0))
-    return GPLayer(tick(2), located(channels=2), num_latent_gps=3, mean_function=mean)
+    return models.GPLayer(tick(2), located(channels=2), num_latent_gps=3, mean_function=mean)
 
 
-def deep(hidden, last=top_layer, likelihood=None, **options) -> Callable[..., Any]:
+def deep(hidden, last=top_layer, likelihood=gaussian, **options) -> Callable[..., Any]:
     """A builder of a model of two layers whose draws are frozen, so that nothing is random."""
-
-    def build(num_data=None):
-        return DeepGP(
-            [hidden(), last()],
-            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
-            num_data=num_data,
-            seed=0,
-            **{"num_samples": 3, "num_prediction_samples": 3, **options},
-        )
-
-    return build
+    options = {"seed": 0, "num_samples": 3, "num_prediction_samples": 3} | options
+    return lambda num_data=None: models.DeepGP(
+        [hidden(), last()], likelihood(), num_data=num_data, **options
+    )
 
 
+BERNOULLI = gpflow.likelihoods.Bernoulli
+HIDDEN = {"xla": None, "deep": True, "mixture": True}
+OF_ROWS = {"prior": False, "one_kl": False}
+ONE_DRAW = {"num_samples": 1, "num_prediction_samples": 1, "sampling": "shared_inducing"}
+MIXED = {"P": 3, "kernel": mixed, "num_latent_gps": None}
 MEMBERS = {
     "solvegp": Member(solvegp(P=2), reals(2)),
     "solvegp_unwhitened": Member(solvegp(P=2, whiten=False), reals(2), float32=False),
     "solvegp_three_sets": Member(solvegp((5, 3, 2)), reals(1)),
-    "solvegp_bernoulli": Member(solvegp(likelihood=gpflow.likelihoods.Bernoulli), labels),
+    "solvegp_bernoulli": Member(solvegp(likelihood=BERNOULLI), labels),
     "solvegp_multiclass": Member(solvegp(P=3, likelihood=multiclass), classes),
     "solvegp_separate": Member(solvegp(P=2, kernel=separate), reals(2)),
-    "solvegp_mixed": Member(solvegp(P=3, kernel=mixed, num_latent_gps=None), reals(3)),
-    "solvegp_mixed_unwhitened": Member(
-        solvegp(P=3, kernel=mixed, num_latent_gps=None, whiten=False), reals(3), float32=False
-    ),
-    "odvgp": Member(solvegp(model=ODVGP, P=2), reals(2)),
-    "odvgp_unwhitened": Member(solvegp(model=ODVGP, whiten=False), reals(1), float32=False),
-    "odvgp_bernoulli": Member(
-        solvegp(model=ODVGP, likelihood=gpflow.likelihoods.Bernoulli), labels
-    ),
-    "odvgp_mixed": Member(solvegp(model=ODVGP, P=3, kernel=mixed, num_latent_gps=None), reals(3)),
+    "solvegp_mixed": Member(solvegp(**MIXED), reals(3)),
+    "solvegp_mixed_unwhitened": Member(solvegp(**MIXED, whiten=False), reals(3), float32=False),
+    "odvgp": Member(solvegp(model=models.ODVGP, P=2), reals(2)),
+    "odvgp_unwhitened": Member(solvegp(model=models.ODVGP, whiten=False), reals(1), float32=False),
+    "odvgp_bernoulli": Member(solvegp(model=models.ODVGP, likelihood=BERNOULLI), labels),
+    "odvgp_mixed": Member(solvegp(model=models.ODVGP, **MIXED), reals(3)),
     "stock_svgp_mixed": Member(
         solvegp(model=gpflow.models.SVGP, P=3, kernel=mixed, num_latent_gps=2),
         reals(3),
@@ -470,59 +397,50 @@ MEMBERS = {
         basis_svgp(grid(), keep_residual=False), reals(1), degenerate=True, xla=1e-4
     ),
     "basis_svgp_fourier": Member(basis_svgp(fourier, P=2), reals(2)),
-    "basis_svgp_bernoulli": Member(
-        basis_svgp(grid(), likelihood=gpflow.likelihoods.Bernoulli), labels, xla=1e-4
-    ),
+    "basis_svgp_bernoulli": Member(basis_svgp(grid(), likelihood=BERNOULLI), labels, xla=1e-4),
     "qsgp": Member(qsgp(fourier, P=2), reals(2)),
     "qsgp_block": Member(qsgp(hybrid, P=2), reals(2)),
     "qsgp_chevron": Member(qsgp(fourier, P=2, covariance="chevron", num_dense_columns=3), reals(2)),
     "qsgp_grid": Member(qsgp(grid()), reals(1), degenerate=True, xla=1e-4),
     "qsgp_bernoulli": Member(qsgp(fourier, likelihood=BernoulliLogit), labels),
     "rvm": Member(rvm, reals(1)),
-    "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False),
+    "swsgp": Member(swsgp(P=2), reals(2), **OF_ROWS),
     "swsgp_dense": Member(
         swsgp(covariance="dense", points={"global_indices": [5, 0]}), reals(1), one_kl=False
     ),
     "swsgp_chain": Member(swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False),
     "swsgp_union": Member(
-        swsgp(union=6), reals(1), prior=False, one_kl=False, averages=False, shared=True, xla=None
+        swsgp(union=6), reals(1), **OF_ROWS, averages=False, shared=True, xla=None
     ),
-    "swsgp_bernoulli": Member(
-        swsgp(likelihood=gpflow.likelihoods.Bernoulli, kl_weighting="paper"),
-        labels,
-        prior=False,
-        one_kl=False,
-    ),
-    "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False),
+    "swsgp_bernoulli": Member(swsgp(likelihood=BERNOULLI, kl_weighting="paper"), labels, **OF_ROWS),
+    "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), **OF_ROWS),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
     "solvegp_patches": Member(
-        on_images(convolutional, pixels, P=2), reals(2), drawable=False, xla=None
+        solvegp(kernel=convolutional, inducing=pixels, P=2), reals(2), drawable=False, xla=None
     ),
     "solvegp_located": Member(
-        on_images(tick, located, P=3, likelihood=multiclass), classes, drawable=False
+        solvegp(kernel=tick, inducing=located, P=3, likelihood=multiclass), classes, drawable=False
     ),
     "deep": Member(
-        deep(orthogonal_layer, lambda: top_layer(2)),
+        deep(hidden(mean=lambda: pca(inputs(), 2), whiten=False), lambda: top_layer(2)),
         reals(2),
         float32=False,
-        xla=None,
-        deep=True,
-        mixture=True,
+        **HIDDEN,
     ),
     "deep_neighbors": Member(
-        deep(neighbor_layer), reals(1), prior=False, xla=None, deep=True, mixture=True
+        deep(hidden(lambda: iv.NeighborInducingPoints(inputs(seed=3, rows=7), 4))),
+        reals(1),
+        prior=False,
+        **HIDDEN,
     ),
-    "deep_rectified": Member(deep(rectified_layer), reals(1), xla=None, deep=True, mixture=True),
-    "deep_basis": Member(deep(basis_layer), reals(1), xla=None, deep=True, mixture=True),
+    "deep_rectified": Member(
+        deep(hidden(mean=lambda: RectifiedFilters(np.random.default_rng(5).normal(size=(2, 2))))),
+        reals(1),
+        **HIDDEN,
+    ),
+    "deep_basis": Member(deep(basis_layer), reals(1), **HIDDEN),
     "deep_convolution": Member(
-        deep(
-            convolution_layer,
-            image_layer,
-            likelihood=multiclass,
-            num_samples=1,
-            num_prediction_samples=1,
-            sampling="shared_inducing",
-        ),
+        deep(convolution_layer, image_layer, multiclass, **ONE_DRAW),
         classes,
         drawable=False,
         deep=True,
@@ -545,7 +463,7 @@ REGRESSIONS = {
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
     "grief_original": Member(grief(reweighted="original", P=2), reals(2), xla=1e-4),
     "mixture": Member(mixture(P=2), reals(2)),
-    "site_vgp": Member(site_vgp(reals(2), lambda: gpflow.likelihoods.Gaussian(0.2), 2), reals(2)),
+    "site_vgp": Member(site_vgp(reals(2), gaussian, 2), reals(2)),
     "site_vgp_classes": Member(
         site_vgp(classes, lambda: OneVersusRest(3), 3, two_kernels),
         classes,

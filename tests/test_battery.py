@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.utilities import multiple_assign, print_summary, read_values, set_trainable
+from gpflow.utilities import multiple_assign, read_values
 
 import gpflow_sparse.models
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.kernels import Basis, WithMissingVariance
-from gpflow_sparse.models import (
-    SWSGP,
-    DeepGP,
-    NearestNeighborClassifier,
-    NearestNeighborGP,
-)
+from gpflow_sparse.models import SWSGP, NearestNeighborClassifier, NearestNeighborGP
 from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb, settle
 
 every_member = pytest.mark.parametrize("member", MEMBERS.values(), ids=list(MEMBERS))
@@ -325,17 +320,6 @@ def test_a_checkpoint_restores_the_model_in_another_object(member, tmp_path):
 
 
 @every_model
-def test_read_values_and_multiple_assign_carry_a_model_over(member):
-    model, fresh = perturb(member.build()), member.build()
-    values = read_values(model)
-    assert len(values) >= len(model.trainable_variables)
-    multiple_assign(fresh, values)
-    settle(fresh)
-    assert_same_predictions(fresh, model, atol=1e-10)
-    assert_same_objective(fresh, model, member, rtol=1e-10)
-
-
-@every_model
 def test_a_deep_copy_is_equal_and_independent(member):
     model = perturb(member.build())
     before = model.predict_f(XNEW)[0].numpy()
@@ -363,52 +347,6 @@ def test_a_model_says_what_it_is_in_one_line(member):
         assert f"num_basis={model.basis.num_basis}, " in text
     model.kernel = gpflow.kernels.White()
     assert repr(model).startswith(f"{type(model).__name__}(kernel=White, ")
-
-
-@every_model
-def test_the_summary_lists_every_parameter(member, capsys):
-    model = member.build()
-    print_summary(model)
-    printed = capsys.readouterr().out
-    for name in gpflow.utilities.parameter_dict(model):
-        assert name.lstrip(".") in printed
-
-
-@every_member
-def test_frozen_parts_leave_the_trainable_variables(member):
-    model = member.build()
-    everything = {v.ref() for v in model.trainable_variables}
-    q = {v.ref() for part in variational_parts(model) for v in variables_of(part)}
-    for layer in getattr(model, "layers", [model]):
-        set_trainable(layer.kernel, False)
-        if hasattr(layer, "inducing_variable"):
-            set_trainable(layer.inducing_variable, False)
-        set_trainable(layer.mean_function, False)
-    set_trainable(model.likelihood, False)
-    assert {v.ref() for v in model.trainable_variables} == q < everything
-    set_trainable(model, False)
-    assert model.trainable_variables == ()
-    set_trainable(model, True)
-    assert {v.ref() for v in model.trainable_variables} >= everything
-
-
-def variational_parts(model):
-    """What q is made of: parameters, or plain variables where it is too long for them."""
-    if isinstance(model, SWSGP):
-        return model.row_variables
-    if isinstance(model, DeepGP):
-        return [
-            part for layer in model.layers for pair in layer.variational_parameters for part in pair
-        ]
-    if hasattr(model, "q_sqrt"):
-        return [model.q_mu, model.q_sqrt]
-    parts = [model.q_mu, model.q_log_scale, model.q_block, model.q_columns]
-    return [part for part in parts if part is not None]
-
-
-def variables_of(part):
-    parts = [part] if isinstance(part, gpflow.Parameter | tf.Variable) else part
-    return [getattr(each, "unconstrained_variable", each) for each in parts]
 
 
 @every_model
@@ -537,15 +475,6 @@ def test_data_that_would_broadcast_are_refused_eagerly_and_while_tracing(member,
     refused(call, X, r"data must be a tuple")
 
 
-@our_members
-@pytest.mark.parametrize("method", DATA_METHODS)
-def test_data_that_are_not_finite_are_refused(member, method):
-    model, (X, Y) = member.build(), member.data
-    Y[3] = np.nan
-    with pytest.raises(ValueError, match=r"Y must be finite.*the first at \(3, 0\)"):
-        getattr(model, method)((X, Y))
-
-
 @every_model_of_ours
 @pytest.mark.parametrize("method", INPUT_METHODS)
 def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, method):
@@ -559,48 +488,6 @@ def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, m
         refused(call, X[:0], r"Xnew is empty")
         with pytest.raises(ValueError, match=r"Xnew must be finite"):
             call(np.full((3, D), np.inf))
-
-
-class FlatMean(gpflow.functions.MeanFunction):
-    """A mean function of rank 1, which would broadcast to N x N."""
-
-    def __call__(self, X):
-        return tf.reduce_sum(X, axis=-1)
-
-
-# Parts that fit no model of the battery.
-WRONG = {
-    "kernel": (None, gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), 7)),
-    "likelihood": (None, gpflow.likelihoods.MultiClass(7)),
-    "mean_function": (
-        FlatMean(),
-        gpflow.functions.Constant(np.zeros(7)),
-        gpflow.functions.Linear(np.ones((3, 1))),
-    ),
-}
-
-
-@every_model_of_ours
-@pytest.mark.parametrize("part", WRONG)
-def test_a_part_that_was_exchanged_for_one_that_does_not_fit_is_refused(member, part):
-    for wrong in WRONG[part]:
-        model = member.build()
-        setattr(model, part, wrong)
-        # what was computed from the part before may be found stale first
-        with pytest.raises(ValueError, match=rf"{part}|num_latent_gps|fit_posterior|solve\(\)"):
-            model.predict_y(XNEW)
-
-
-@our_members
-def test_lists_and_other_number_types_are_taken(member):
-    model, (X, Y) = perturb(member.build()), member.data
-    X, Y = np.round(X, 1).astype(np.float32), Y.round(1).astype(np.float32)
-    expected = model.elbo((X.astype(float), Y.astype(float)))
-    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-14)
-    np.testing.assert_allclose(model.elbo([X.tolist(), Y.tolist()]), expected, rtol=1e-14)
-    np.testing.assert_allclose(
-        model.predict_f(X.tolist())[0], model.predict_f(X.astype(float))[0], rtol=1e-14
-    )
 
 
 @our_members

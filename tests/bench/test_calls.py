@@ -1,10 +1,8 @@
 """The count of functions that a call runs, and the command that prints it."""
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from bench import calls, commands
 
@@ -35,12 +33,3 @@ def test_a_prediction_of_every_method_is_traced(method):
     names = {name for _, name, _ in found.functions}
     assert any(name.split(".")[-1] == "predict_f" for name in names)
     assert 2 <= found.counts["files"] <= found.counts["functions"]
-
-
-def test_the_command_prints_counts_and_the_list():
-    result = CliRunner().invoke(commands.bench, ["calls", "svgp", "--list"])
-    assert result.exit_code == 0, result.output
-    assert "models/svgp.py" in result.stdout
-    (row,) = json.loads(result.stdout.splitlines()[-1])["calls"]
-    assert row["method"] == "svgp"
-    assert row["files"] <= row["functions"]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import gpflow_sparse as gs
 from bench import speed_page, step_variants
 from bench.commands import bench
-from bench.papers import data_splits, harness
+from bench.papers import data_splits
 from tests.tables.cli.command_line import last_json
 
 RUN = Path(__file__).parents[2] / "docs" / "benchmarks" / "run.py"
@@ -85,21 +85,6 @@ def test_a_mistake_about_a_papers_table_is_one_clear_line(run, monkeypatch, argu
     assert code == 1
     assert all(word in err for word in words)
     assert "Traceback" not in err
-
-
-def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(harness, "run_paper", interrupt)
-    monkeypatch.setattr(sys, "argv", ["docs/benchmarks/run.py", "paper", "solvegp"])
-    code, _, err = run("paper", "solvegp")
-    assert code == 130
-    assert (
-        "finished rows are kept; continue with\n\n    python docs/benchmarks/run.py paper solvegp"
-        in err
-    )
 
 
 def test_a_recorded_measurement_is_on_the_page_once(run, tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bench import deep_peers
-from bench.papers.spec import load_paper
 from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 
@@ -29,13 +28,3 @@ def test_without_gpflux_the_row_says_what_to_do(rng, tmp_path):
     options = {"method": "gpflux", "num_inducing": 8, "num_subset": 0}
     with pytest.raises(ValueError, match=r"--no-deps gpflux==0\.4\.5; or choose others"):
         deep_peers.fit_deep(options, table(rng), budget(tmp_path))
-
-
-def test_other_rows_are_those_of_the_command_line(rng, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(deep_peers, "fit_choice", lambda *given: seen.append(given) or {"rmse": 1})
-    options, data = {"method": "deep", "num_layers": 3}, table(rng)
-    assert deep_peers.fit_deep(options, data, budget(tmp_path)) == {"rmse": 1}
-    assert seen[0][:2] == (options, data)
-    methods = [row.options["method"] for row in load_paper("deep").rows["small"]]
-    assert methods == ["deep", "deep", "solvegp", "svgp", "gpflux"]

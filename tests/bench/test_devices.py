@@ -12,9 +12,7 @@ CASES = Cases(Sizes(400, 64, 32, 8, 100, 200, 8, 50)).all()
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "title", ["SOLVEGP(16+16)", pytest.param("GPflow SGPR(16)", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("title", ["SOLVEGP(16+16)", "GPflow SGPR(16)"])
 def test_losses_are_equal_with_and_without_xla(title):
     rows = [
         devices._measure_step(CASES[title], xla, 2, contextlib.nullcontext())

@@ -119,16 +119,3 @@ def test_a_process_that_ends_is_a_failure(tmp_path, monkeypatch):
     assert (record["status"], record["message"]) == (
         "failed", "the process ended, perhaps for want of memory",
     )  # fmt: skip
-
-
-def test_budgets_are_those_of_the_sizes(tmp_path):
-    quick, small, full = (
-        {row.key: row for row in load_paper("evidence").rows[size]}
-        for size in ("quick", "small", "full")
-    )
-    assert quick.keys() == small.keys() == full.keys()
-    assert [rows["svgp"].minutes for rows in (quick, small, full)] == [0.25, 1.0, 5.0]
-    assert len(quick["svgp"].datasets) == 5
-    assert small["svgp"].count_splits("energy") == 1
-    assert full["svgp"].count_splits("energy") == 3
-    assert all("kin8nm" in rows["agreement"].datasets for rows in (quick, small, full))

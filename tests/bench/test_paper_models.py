@@ -137,21 +137,6 @@ def test_rows_of_solvegp_start_at_the_prior_as_their_page_says(rng, method, whit
     np.testing.assert_allclose(variance, 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("whiten", [True, False])
-def test_svgp_on_our_factorization_is_gpflows(rng, whiten):
-    X, q_mu = rng.normal(size=(60, 3)), rng.normal(size=(8, 1))
-    q_sqrt = np.tril(rng.normal(size=(1, 8, 8)))
-    elbos = []
-    for method in ("svgp", "solvegp"):
-        options = {"method": method, "points": [8], "whiten": whiten}
-        model = models.orthogonal_regression(options, (X, X[:, :1]), 3)
-        own = (model.q_mu, model.q_sqrt) if method == "svgp" else model.variational_parameters[0]
-        own[0].assign(q_mu)
-        own[1].assign(q_sqrt)
-        elbos.append(model.elbo((X, X[:, :1])))
-    np.testing.assert_allclose(*elbos, rtol=1e-8)
-
-
 def test_inducing_points_of_all_methods_come_from_the_same_choice(rng):
     X = rng.normal(size=(60, 3))
 

@@ -39,25 +39,6 @@ WHOLE = (
     "swsgp",
     "swsgp_union",
 )
-TASKS = {
-    "bounds": (14, None),
-    "bounds_minibatches": (40, None),
-    "conv": (25, 9),
-    "deep": (45, None),
-    "equal_time": (42, None),
-    "evidence": (614, 1492),
-    "gpnn_parts": (54, None),
-    "grief": (275, 480),
-    "images": (25, None),
-    "qsgp": (21, None),
-    "softki": (24, None),
-    "softki_arms": (12, None),
-    "softki_md22": (21, None),
-    "softki_validation": (28, None),
-    "solvegp": (32, 52),
-    "swsgp": (32, None),
-    "swsgp_union": (5, None),
-}
 
 
 def open_page(page, folder):
@@ -168,16 +149,6 @@ def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):
     assert line[:3] == ("flights2013", "SVGP-512-32, from 32 neighbors", "2000")
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_tasks_of_a_paper(name, tmp_path):
-    for size, count in zip(("small", "full"), TASKS[name], strict=True):
-        if count is None:
-            assert size not in load_paper(name).rows
-            continue
-        tasks = list(PaperRun(load_paper(name), size, tmp_path).tasks())
-        assert len({task.key for task in tasks}) == len(tasks) == count
-
-
 @pytest.mark.parametrize(
     ("published", "rmse", "reached"),
     [
@@ -201,11 +172,3 @@ def test_a_row_that_failed_is_shown_as_such(tmp_path):
     assert "| GPflow SVGP 256, whitened | failed | 0.708 |" in text
     failure = "- GPflow SVGP 256, whitened, kin40k, split 0: Kuu is not positive definite"
     assert f"## Failed\n\n{failure}" in text
-
-
-def test_older_and_newer_learning_curves_are_one_table(tmp_path):
-    run, (record,) = open_page("qsgp_long", tmp_path)
-    path = pages.write_page(run, [record], {})
-    curve = [{"step": step, "seconds": 1.0, "score": score} for step, score in record["curve"]]
-    before, newer = path.read_text(), json.loads(json.dumps({**record, "curve": curve}))
-    assert pages.write_page(run, [newer], {}).read_text() == before

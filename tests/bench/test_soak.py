@@ -27,17 +27,8 @@ def test_every_method_is_in_the_table(monkeypatch):
     assert [row["title"] for row in rows] == OF_TABLES
 
 
-SOME = ("solvegp", "gpnn", "grief")  # by steps, untrained, by L-BFGS
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(method, marks=() if method in SOME else pytest.mark.nightly)
-        for method in OF_TABLES
-    ],
-)
+@pytest.mark.parametrize("method", OF_TABLES)
 def test_a_method_goes_on_until_the_time_is_over(method, monkeypatch):
     monkeypatch.setattr(soak, "_ROUND", 0.05)
     monkeypatch.setattr(soak, "_STEPS", 2)

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.fitting import calibration
 from tests.tables.cli.command_line import (
     ALONE,
     FIT,
@@ -147,23 +146,6 @@ def test_the_automatic_choice_is_recorded(run, rng, tmp_path):
     assert (record["title"], record["chosen"]) == ("GP mixture", "mixture")
     assert "mixture is the method for tables of this kind with 72 rows." in record["reason"]
     assert record["minutes"] == 5.0
-
-
-@pytest.mark.nightly
-def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "MIN_ROWS", 2000)
-    write_csv(tmp_path / "my.csv", numbers(rng, 2400))
-    options = ("--data", "my.csv", "--method", "solvegp", "--num-steps", "20")
-    sizes = ("--num-inducing", "16", "--num-orthogonal", "8", *ALONE)
-    code, out, err = run("fit", *options, *sizes, "--conformal", "--output", "run")
-    assert code == 0, err
-    factors = last_json(out)["calibration"]
-    assert "Calibrated on 108 held-out rows: the variance of the function is multiplied" in err
-    found = gs.load(tmp_path / "run" / "model.safetensors").model_
-    assert (found.num_data, found.calibration.noise) == (2052, factors["noise"])
-    table = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
-    widths = (table["upper_95"] - table["lower_95"]) / table["standard_deviation"]
-    np.testing.assert_allclose(widths, 2.0 * found.calibration.radius(0.95)[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
