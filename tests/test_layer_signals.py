@@ -40,21 +40,6 @@ def test_signal_and_noise_are_those_of_naive_numpy(rng, build, columns, outputs,
         np.testing.assert_allclose(entry["ratio"], signal.mean() / noise.mean(), rtol=1e-6)
 
 
-def test_a_layer_of_one_point_by_hand():
-    """k(x, z) of one inducing point at 0 with variance 2, q(u) = N(1.5, 0.09) before whitening."""
-    q = {"q_mu": [[[1.5]]], "q_sqrt": [[[[0.3]]]], "whiten": False}
-    kernel = gpflow.kernels.SquaredExponential(2.0, 0.8)
-    last = GPLayer(gpflow.kernels.SquaredExponential(), np.zeros((1, 1)))
-    hidden = GPLayer(kernel, np.zeros((1, 1)), **q)
-    model = DeepGP([hidden, last], gpflow.likelihoods.Gaussian())
-    x = np.array([[-1.0], [0.2], [0.5], [2.0]])
-    a = np.exp(-0.5 * (x / 0.8) ** 2)  # k(x, 0) / k(0, 0)
-    (found,) = layer_signals(model, x)
-    np.testing.assert_allclose(found["signal"], np.var(1.5 * a), rtol=1e-5)
-    np.testing.assert_allclose(found["noise"], np.mean(2.0 - a**2 * (2.0 - 0.09)), rtol=1e-5)
-    assert found["input_fraction"] == 0.0
-
-
 def at_prior(rng, G=2, mean_function=None):
     kernel = gpflow.kernels.Matern52(1.7)
     Z = rng.normal(size=(6, 3))
@@ -75,27 +60,6 @@ def test_the_prior_without_mean_is_noise_alone(rng):
     assert [entry["ratio"] for entry in found] == [0.0, 0.0]
     assert [entry["input_fraction"] for entry in found] == [None, None]
     np.testing.assert_allclose([entry["noise"] for entry in found], [1.7, 0.6], rtol=1e-5)
-
-
-def test_the_signal_of_a_mean_function_is_that_of_its_values(rng):
-    X = rng.normal(size=(20, 3))
-    function = gs.mean_functions.pca(X, 2)
-    first, second = layer_signals(at_prior(rng, mean_function=function), X)
-    np.testing.assert_allclose(first["signal"], np.var(function(X), axis=0).mean(), rtol=1e-9)
-    np.testing.assert_allclose(first["input_fraction"], 1.0, rtol=1e-9)
-    assert second["signal"] == 0.0
-
-
-def test_the_mean_function_and_q_share_the_signal(rng):
-    """With means of q that undo half of a linear mean at the rows, its share is 2."""
-    X = rng.normal(size=(8, 2))
-    function = gs.mean_functions.pca(X, 2)
-    undo = [-0.5 * function(X).numpy()]
-    kernel = gpflow.kernels.Matern52(lengthscales=1.5)
-    hidden = GPLayer(kernel, X, num_latent_gps=2, mean_function=function, q_mu=undo, whiten=False)
-    last = GPLayer(gpflow.kernels.Matern52(), X)
-    (found,) = layer_signals(DeepGP([hidden, last], gpflow.likelihoods.Gaussian()), X)
-    np.testing.assert_allclose(found["input_fraction"], 2.0, rtol=1e-3)
 
 
 def test_filters_pass_their_responses_on_with_little_noise(rng):

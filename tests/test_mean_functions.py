@@ -154,23 +154,6 @@ def test_trees_take_float32(boosted):
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.nightly
-def test_a_model_with_trees_is_saved_and_exported(boosted, tmp_path):
-    models, X, expected = boosted
-    trees, rows = BoostedTrees.from_scikit_learn(models), np.unique(X, axis=0)[:50]
-    model = gs.models.NearestNeighborGP(
-        (rows, trees(rows)), gpflow.kernels.Matern32(), num_neighbors=8, mean_function=trees
-    )
-    # residuals are zero, so that the mean is the prior's
-    np.testing.assert_allclose(model.predict_f(X)[0], expected, rtol=1e-12)
-    gs.save(model, tmp_path / "model")
-    loaded = gs.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.predict_f(X)[0], model.predict_f(X)[0])
-    gs.export(model, tmp_path / "export")
-    exported = tf.saved_model.load(str(tmp_path / "export"))
-    np.testing.assert_allclose(exported.predict_f(tf.constant(X))[0], expected, rtol=1e-12)
-
-
 def test_other_models_than_boosted_trees_of_squared_error_are_refused(boosted):
     models, X, _ = boosted
     absolute = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(X, X[:, 0])

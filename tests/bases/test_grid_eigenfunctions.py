@@ -100,17 +100,6 @@ def test_features_are_those_of_the_oracle_up_to_sign(name):
 
 
 @every_kernel
-def test_the_kernel_is_that_of_the_leading_eigenvectors_of_the_whole_grid(name):
-    """Of the m x m matrix, which knows nothing of products."""
-    _, factors, columns = KERNELS[name]
-    basis, expected = pair(name, 18)
-    X = inputs(9, seed=2)
-    dense = oracle.dense_nystrom_features(factors, VARIANCE, expected.grid, 18, X[:, columns])
-    Phi = basis(X).numpy()
-    np.testing.assert_allclose(Phi @ Phi.T, dense @ dense.T, atol=1e-11)
-
-
-@every_kernel
 def test_on_the_grid_they_are_orthogonal_with_the_eigenvalues_as_squares(name):
     basis, expected = pair(name)
     U = np.zeros((len(oracle.cartesian(expected.grid)), D))

@@ -4,9 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import Hybrid, RandomFourier
-from gpflow_sparse.models import BasisGPR
 from tests.oracles import bases as oracle
 
 RNG = np.random.default_rng(2)
@@ -98,18 +96,6 @@ def test_weights_have_unit_precisions():
         )
         assert whitened.precision == "identity"
     assert RandomFourier(kernel(), 14).num_leading == 0
-
-
-def test_regression_with_it_is_that_of_its_kernel():
-    Y = np.sin(2.0 * X[:, :1])
-    model = BasisGPR((X, Y), basis(), noise_variance=0.2)
-    reference = gpflow.models.GPR((X, Y), gs.kernels.Basis(basis()), noise_variance=0.2)
-    np.testing.assert_allclose(
-        model.log_marginal_likelihood(), reference.log_marginal_likelihood(), rtol=1e-8
-    )
-    new = RNG.normal(size=(5, 2))
-    for got, expected in zip(model.predict_f(new), reference.predict_f(new), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_another_kernel_of_the_same_kind_takes_the_place_of_the_first():

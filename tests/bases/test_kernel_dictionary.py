@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import KernelDictionary
-from gpflow_sparse.models import BasisGPR, BasisSVGP
+from gpflow_sparse.models import BasisGPR
 from tests.oracles import bases as oracle
 
 RNG = np.random.default_rng(1)
@@ -115,31 +115,6 @@ def test_regression_with_a_dense_dictionary_is_sgpr_without_its_residual():
     np.testing.assert_allclose(
         model.log_marginal_likelihood() - trace / (2.0 * 0.2), reference.elbo(), atol=2e-4
     )
-
-
-def test_variational_inference_with_a_dense_dictionary_is_svgp():
-    """The residual is kept by default, so the model is GPflow's with Z at the centers."""
-    likelihood = gpflow.likelihoods.Bernoulli()
-    q_mu, q_sqrt = RNG.normal(size=(5, 1)), np.tril(RNG.normal(size=(1, 5, 5)))
-    reference = gpflow.models.SVGP(
-        kernel(), likelihood, CENTERS, q_mu=q_mu, q_sqrt=q_sqrt, whiten=True
-    )
-    model = BasisSVGP(dense(), likelihood, q_mu=q_mu, q_sqrt=q_sqrt)
-    labels = (Y > 0.0).astype(float)
-    np.testing.assert_allclose(model.elbo((X, labels)), reference.elbo((X, labels)), rtol=1e-5)
-    for got, expected in zip(model.predict_f(X), reference.predict_f(X), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
-def test_regression_with_a_diagonal_dictionary_is_that_of_its_weights():
-    """The relevance vector machine's posterior, Tipping (2001), eqs. (12) and (13)."""
-    model = BasisGPR((X, Y), diagonal(), noise_variance=0.2)
-    mean, covariance = oracle.weight_posterior(functions(), np.diag(PRECISIONS), Y, 0.2)
-    new = RNG.normal(size=(4, 2))
-    Phi = np.hstack([gram(new, CENTERS), np.ones((4, 1))])
-    got, spread = model.predict_f(new, full_cov=True)
-    np.testing.assert_allclose(got, Phi @ mean, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(spread[0], Phi @ covariance @ Phi.T, rtol=1e-6, atol=1e-9)
 
 
 def test_gradients_reach_the_kernel_and_the_precisions_but_not_the_centers():

@@ -95,11 +95,9 @@ def stopping(pair):
 # ------------------------------------------------------------------ a pair (X, Y)
 PAIRS = {
     "elbo": MODEL.elbo,
-    "maximum_log_likelihood_objective": MODEL.maximum_log_likelihood_objective,
     "training_loss": MODEL.training_loss,
     "training_loss_closure": lambda d: MODEL.training_loss_closure(d, compile=False)(),
     "predict_log_density": MODEL.predict_log_density,
-    "list pair: elbo": lambda d: MODEL.elbo(list(d)),
     "SOLVEGPR": lambda d: regression(d).elbo(),
     "SOLVEGPR.predict_log_density": REGRESSION.predict_log_density,
     "Standardizer.fit": lambda d: gs.Standardizer.fit(*d).transform(*d),
@@ -122,10 +120,8 @@ SLOW_PAIRS = {
 INPUTS = {
     **{f"predict_f {k}": call for k, call in flags(MODEL.predict_f).items()},
     "predict_f_samples": seeded(lambda v: MODEL.predict_f_samples(v, 2)),
-    "predict_f_samples marginal": seeded(lambda v: MODEL.predict_f_samples(v, full_cov=False)),
     "predict_y": MODEL.predict_y,
     "SOLVEGPR.predict_f": REGRESSION.predict_f,
-    "SOLVEGPR.predict_y": REGRESSION.predict_y,
     **{f"posterior.predict_f {k}": call for k, call in flags(CACHED.predict_f).items()},
     "posterior.fused_predict_f": CACHED.fused_predict_f,
     "stock SVGP over our sets: predict_f": lambda v: STOCK.posterior().predict_f(v),
@@ -169,7 +165,6 @@ def _traced():
     density = lambda v: MODEL.predict_log_density((X, v))  # noqa: E731
     yield "traced: predict_log_density | Y", traced(density, "Y")
     yield "traced: predict_f", traced(MODEL.predict_f)
-    yield "traced: predict_y", traced(MODEL.predict_y)
     yield "traced: posterior.predict_f", traced(CACHED.predict_f)
 
 
@@ -263,11 +258,6 @@ ARGUMENTS = {
     **takes("predict_f", partial(MODEL.predict_f, X), flag="full_cov full_output_cov"),
     **takes("predict_y", partial(MODEL.predict_y, X), flag="full_cov"),
     **takes("predict_f_samples", partial(MODEL.predict_f_samples, X), count_or_none="num_samples"),
-    **takes(
-        "predict_f_samples",
-        partial(MODEL.predict_f_samples, X, 2, full_output_cov=True),
-        flag="full_cov",
-    ),
     **takes("posterior", MODEL.posterior, none="precompute_cache"),
     "posterior.update_cache": Argument(model().posterior().update_cache, "precompute_cache", none),
     **takes("posterior.predict_f", partial(CACHED.predict_f, X), flag="full_cov"),
@@ -431,7 +421,6 @@ SPOILED_DOORS = {
     "SOLVEGPR.elbo": lambda m: regression_of(m).elbo(),
     "SOLVEGPR.predict_f": lambda m: regression_of(m).predict_f(X),
     "elbo": lambda m: m.elbo((X, Y)),
-    "training_loss": lambda m: m.training_loss((X, Y)),
     "training_loss_closure": lambda m: m.training_loss_closure((X, Y), compile=False)(),
     "predict_f": lambda m: m.predict_f(X),
     "predict_f full": lambda m: m.predict_f(X, full_cov=True, full_output_cov=True),

@@ -69,8 +69,6 @@ def test_all_distinct_rows_are_the_points_where_rows_repeat_and_more_are_asked_f
     for kernel in (make_stationary(), gpflow.kernels.Linear()):  # the second has rank 2
         Z = choose(X, M, kernel)
         np.testing.assert_array_equal(sort_rows(Z), sort_rows(rows))
-    with pytest.raises(ValueError, match=r"M: expected between 1 and .* got 0"):
-        choose(X, 0, make_stationary())
 
 
 @pytest.mark.parametrize("choose", CHOICES)
@@ -149,20 +147,6 @@ def test_orthogonal_picks_are_those_of_the_naive_variance_given_z():
     K = kernel(np.concatenate([Z, X])).numpy()
     picks = np.array(greedy_picks(K, 20, given=range(15))) - 15
     np.testing.assert_array_equal(greedy_orthogonal(X, Z, 20, kernel), X[picks])
-
-
-def test_orthogonal_picks_continue_greedy_picks():
-    X, kernel = make_inputs(), make_kernel()
-    Z = greedy_variance(X, 30, kernel)
-    np.testing.assert_array_equal(greedy_orthogonal(X, Z[:20], 10, kernel), Z[20:])
-
-
-@pytest.mark.parametrize("kernel", [gpflow.kernels.RBF, gpflow.kernels.Matern12])
-def test_orthogonal_picks_repeat_no_row_of_z(kernel):
-    X = np.repeat(make_inputs(30), 2, axis=0)
-    Z = X[:20]
-    picked = greedy_orthogonal(X, Z, 20, kernel(lengthscales=0.5))
-    assert len(np.unique(np.concatenate([Z[::2], picked]), axis=0)) == 30
 
 
 def test_rounding_of_a_rough_kernel_does_not_let_a_row_be_picked_twice():

@@ -79,25 +79,6 @@ def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets(repeated):
     np.testing.assert_allclose(noise_variance, models[0].likelihood.variance, rtol=3e-3)
 
 
-def test_the_score_is_the_density_of_held_out_rows_given_their_neighbors():
-    X, Y = draw(60)
-    kernel = gpflow.kernels.Matern52(lengthscales=[0.1, 0.3], variance=1.7)
-    mean_function = gpflow.functions.Constant(0.3)
-    found = neighbor_log_density(
-        X, Y, kernel, 0.05, num_held_out=7, num_neighbors=9, seed=2, mean_function=mean_function
-    )
-    order = np.random.default_rng(2).permutation(60)
-    rest, held_out = order[:53], order[53:]
-    densities = []
-    for row, around in zip(held_out, nearest(X, held_out, rest, 9, [0.1, 0.3]), strict=True):
-        k, K = kernel(X[around], X[[row]]).numpy(), kernel(X[around]).numpy()
-        weights = np.linalg.solve(K + (0.05 + 1.7e-6) * np.eye(9), k)[:, 0]
-        mean = 0.3 + weights @ (Y[around, 0] - 0.3)
-        var = 1.7 - weights @ k[:, 0] + 0.05
-        densities.append(-0.5 * (np.log(2 * np.pi * var) + (Y[row, 0] - mean) ** 2 / var))
-    np.testing.assert_allclose(found, np.mean(densities), rtol=1e-9)
-
-
 def test_a_fit_that_predicts_worse_and_one_that_fails_change_nothing(monkeypatch):
     X, Y = draw(100)
     kernel = gpflow.kernels.Matern52(lengthscales=SCALES)
@@ -114,14 +95,6 @@ def test_a_fit_that_predicts_worse_and_one_that_fails_change_nothing(monkeypatch
     with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
         local_hyperparameters(X, Y, huge, num_rows=20, noise_variance=1e-5)
     assert huge.variance.numpy() == before
-
-
-def test_two_outputs_and_few_rows_are_fitted_too():
-    X, Y = draw(9)
-    kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
-    noise_variance = local_hyperparameters(X, np.column_stack([Y, -Y]), kernel)
-    assert 1e-4 <= noise_variance < 10.0
-    np.testing.assert_array_equal(np.isfinite(kernel.lengthscales.numpy()), True)
 
 
 def log_joint(X, Y, start, mean=0.0):

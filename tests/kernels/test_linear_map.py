@@ -63,25 +63,6 @@ def test_functions_drawn_are_those_of_mapped_inputs():
     np.testing.assert_allclose(found(Xnew), wanted(Xnew @ A.T), rtol=1e-8)
 
 
-def test_a_calibration_is_that_of_mapped_inputs():
-    """Conformal, of the kernel of a table: an interaction, effects of single columns, a trend."""
-    (X, Y), held = rows(60), rows(120, 2)
-    for base in (gpflow.kernels.Matern52(), gs.kernels.table_kernel(gpflow.kernels.Matern32, 2)):
-        parts = ((X, LinearMap(base, A)), (X @ A.T, gpflow.utilities.deepcopy(base)))
-        model, mapped = (
-            gpflow.models.GPR((x, Y), kernel, noise_variance=0.1) for x, kernel in parts
-        )
-        before = [part.numpy() for part in model.predict_f(X)]
-        found = gs.calibrate(model, held, conformal=True)
-        wanted = gs.calibrate(mapped, (held[0] @ A.T, held[1]), conformal=True)
-        assert abs(np.log(found.function)) > 0.1
-        assert found.function == pytest.approx(wanted.function)
-        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-6)
-        mean, var = model.predict_f(X)
-        np.testing.assert_allclose(mean, before[0], atol=1e-6)
-        np.testing.assert_allclose(var, found.function * before[1], rtol=1e-5)
-
-
 def test_hyperparameters_are_those_of_mapped_inputs():
     X, Y = rows(200)
     bases = [gpflow.kernels.Matern52(lengthscales=[1.0, 1.0]) for _ in range(2)]

@@ -70,18 +70,6 @@ def test_a_basis_with_more_variance_keeps_it():
     np.testing.assert_allclose(WithMissingVariance(more)(X), Basis(more)(X), atol=1e-12)
 
 
-def test_stock_gpr_has_the_dense_likelihood_and_predictions():
-    model = gpflow.models.GPR((X, Y), SoftKI(kernel(), Z, **OPTIONS), noise_variance=NOISE)
-    Q = covariance(X, X)
-    np.testing.assert_allclose(
-        model.log_marginal_likelihood(), oracle.log_density_dense(Q, Y, NOISE), rtol=1e-9
-    )
-    mean, cov = oracle.predict(Q, covariance(NEW, X), covariance(NEW, NEW), Y, NOISE)
-    got_mean, got_cov = model.predict_f(NEW, full_cov=True)
-    np.testing.assert_allclose(got_mean, mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
-
-
 def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
     k = WithMissingVariance(SoftInterpolation(kernel(), Z, **OPTIONS))
     model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)

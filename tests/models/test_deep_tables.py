@@ -163,18 +163,3 @@ def test_neighbors_start_near_the_identity(rng):
 
 def deep_of_last(model):
     return DeepGP(model.layers[-1:], model.likelihood)
-
-
-@pytest.mark.nightly
-def test_two_layers_learn_a_step(rng):
-    """Where one layer, started alike, cannot: a stationary kernel has one lengthscale."""
-    X = rng.uniform(-1.0, 1.0, size=(120, 1))
-    Y = np.sign(X) + 0.05 * rng.normal(size=X.shape)
-    found = []
-    for num_layers in (1, 2):
-        model = deep(X, gpflow.likelihoods.Gaussian(0.1), num_inducing=15, num_layers=num_layers)
-        optimizer = gs.training.adam(0.02)
-        options = {"num_steps": 150, "natural_gradients": True, "progress": False}
-        gs.training.fit(model, (X, Y), optimizer=optimizer, **options)
-        found.append(float(np.mean(model.predict_log_density((X, Y)))))
-    assert found[1] > found[0] + 0.1

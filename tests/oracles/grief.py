@@ -153,15 +153,6 @@ def explained_variance(basis):
     return np.exp(basis.log_lam).sum() / trace
 
 
-def dense_nystrom_features(factors, variance, grid, p, X):
-    """``k(X, U) Q / sqrt(lam)`` from the m x m matrix of all nodes; no product is used."""
-    U = cartesian(grid)
-    K = product_kernel(factors, variance, U, U)
-    system = eigensystem(K)
-    values, vectors = system.values[:p], system.vectors[:, :p]
-    return product_kernel(factors, variance, X, U) @ vectors / np.sqrt(values)
-
-
 def log_normal(y, C):
     """``log N(y | 0, C)``."""
     quadratic = y @ np.linalg.inv(C) @ y

@@ -46,25 +46,6 @@ def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "suffix",
-    [".feather", *(pytest.param(s, marks=pytest.mark.nightly) for s in (".csv.gz", ".parquet"))],
-)
-def test_other_formats_give_the_same_predictions(run, tmp_path, suffix):
-    pytest.importorskip("pyarrow", reason="Parquet and Feather need pyarrow, which is optional")
-    frame, predicted = messy.table("shop"), []
-    for kind in (".csv", suffix):
-        write(frame, tmp_path / f"my{kind}")
-        options = ["--target", "y", "--no-plot", "--output", f"run{kind}", "--num-subset", "0"]
-        options += ["--method", "solvegp", "--num-steps", "3"]
-        code, _, err = run("fit", "--data", f"my{kind}", *options)
-        assert code == 0, err
-        text = run("predict", "--model", f"run{kind}", "--data", "my.csv")[1]
-        predicted.append(pd.read_csv(io.StringIO(text)))
-    np.testing.assert_allclose(*predicted, rtol=1e-9)
-
-
-@pytest.mark.nightly
 def test_a_file_of_a_spreadsheet_is_read_by_the_same_options_in_all_commands(run, tmp_path):
     rng = np.random.default_rng(0)
     lines = ["Bericht 2024", "St\u00fcck;Preis;y"]
