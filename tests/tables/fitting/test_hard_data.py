@@ -52,6 +52,7 @@ def test_noise_starts_where_the_data_have_little():
     assert deviation < 3.0 * error
 
 
+@pytest.mark.nightly
 def test_a_smooth_function_of_few_rows_is_found():
     rng = np.random.default_rng(0)
     rows, new = standardized(*smooth(300, rng), 1e-3, 100, rng)
