@@ -114,20 +114,6 @@ class PatchSum(NamedTuple):
     def Kdiag(self, X):
         return np.array([self.Kff(x[None])[0, 0] for x in X])
 
-    def joint_by_linear_map(self, Z, X, places=None):
-        """``[Kuu Kuf; Kfu Kff]`` as ``T G T^T``, G of responses to all patches there are."""
-        cut, P = self.cut(X), len(self.weights)
-        every = np.concatenate([Z, cut.reshape(len(X) * P, -1)])
-        where = (
-            None if places is None else np.concatenate([places, np.tile(self.places, (len(X), 1))])
-        )
-        T = np.zeros((len(Z) + len(X), len(every)))
-        T[: len(Z), : len(Z)] = np.eye(len(Z))
-        for n in range(len(X)):
-            start = len(Z) + n * P
-            T[len(Z) + n, start : start + P] = self.c * self.weights
-        return T @ self.g(every, every, where, where) @ T.T
-
 
 def additive(prior, X):
     """``c^2 sum_p w_p^2 k(x^[p], x'^[p])``: responses at different places are independent."""

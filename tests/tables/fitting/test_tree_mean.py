@@ -182,17 +182,6 @@ def test_classes_and_several_outputs_have_no_trees(change):
 
 
 @pytest.mark.nightly
-def test_float32_has_trees(float_type):
-    data = table(steps)
-    model = gs.recipes.gpnn(*data.train, mean="trees", **QUICK)
-    assert model.predict_f(data.train[0][:3].astype(float_type))[0].dtype == float_type
-    plain = gs.recipes.gpnn(*data.train, **QUICK)
-    new = np.random.default_rng(1).normal(size=(500, 4)).astype(float_type)
-    errors = [np.mean((m.predict_f(new)[0][:, 0] - steps(new)) ** 2) for m in (model, plain)]
-    assert errors[0] < 0.8 * errors[1]
-
-
-@pytest.mark.nightly
 def test_a_run_about_trees_predicts_from_its_file(run, tmp_path):
     X, Y = table(steps).train
     pd.DataFrame(np.hstack([X, Y]), columns=[*"abcdy"]).to_csv(tmp_path / "my.csv", index=False)

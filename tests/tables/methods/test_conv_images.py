@@ -3,13 +3,11 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
 from gpflow_sparse.tables.fitting.building import build_model
-from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import recipe_of
 
 SIZES = {"num_inducing": 6, "num_orthogonal": 5}
@@ -90,52 +88,8 @@ def test_patches_larger_than_the_image_are_refused():
         build_model(recipe_of("conv-solvegp", patch_size=7, **SIZES), make_dataset())
 
 
-@pytest.mark.nightly
-def test_predictions_of_deep_models_average_densities_some_rows_at_a_time(monkeypatch):
-    data = make_dataset()
-    deep = build_model(recipe_of("conv-solvegp", num_layers=2, **SIZES), data)
-    X, Y = data.test
-    rng = np.random.default_rng(1)
-    for layer in deep.layers:
-        for q_mu, q_sqrt in layer.variational_parameters:
-            q_mu.assign(rng.normal(size=q_mu.shape))
-            q_sqrt.assign(0.5 * np.tile(np.eye(q_sqrt.shape[-1]), (q_sqrt.shape[0], 1, 1)))
-    cached = CachedModel(deep)
-    P, variance = (part.numpy() for part in cached.predict_y(tf.constant(X)))
-    log_density = cached.predict_log_density((tf.constant(X), tf.constant(Y))).numpy()
-    for found, expected in zip((P, variance), deep.predict_y(X), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
-    np.testing.assert_allclose(log_density, deep.predict_log_density((X, Y)), rtol=1e-10)
-    # a mixture: the probability of a label is not that under the moments of f
-    np.testing.assert_allclose(log_density, np.log(P[range(10), Y[:, 0].astype(int)]), rtol=1e-10)
-    moments = deep.likelihood.predict_log_density(X, *deep.predict_f(X), Y)
-    assert np.abs(moments.numpy() - log_density).max() > 1e-4
-    seen = []
-    monkeypatch.setattr("gpflow_sparse.tables.methods.cached_model._DEEP_ROWS", 4)
-    parts = CachedModel(deep)
-    whole = parts._posterior.predict_y
-    monkeypatch.setattr(
-        parts._posterior, "predict_y", lambda x, *rest: (seen.append(len(x)), whole(x, *rest))[1]
-    )
-    np.testing.assert_allclose(parts.predict_y(tf.constant(X))[0], P, rtol=1e-10)
-    assert seen == [4, 4, 2]
-    densities = parts.predict_log_density((tf.constant(X), tf.constant(Y)))
-    np.testing.assert_allclose(densities, log_density, rtol=1e-10)
-
-
 def test_recipes_of_images_keep_their_sizes():
     config = recipe_of("conv-solvegp", num_layers=2, image_shape="6, 6,3", **SIZES)
     assert config.image == (6, 6, 3)
     assert config.sizes == (6, 5)
     assert config.shrunk_to(4) == config
-
-
-@pytest.mark.nightly
-def test_a_few_steps_learn_which_rows_are_bright():
-    from gpflow_sparse import training
-
-    data = make_dataset()
-    model = build_model(recipe_of("conv-solvegp", num_inducing=20, num_orthogonal=20), data)
-    training.fit(model, data.train, num_steps=60, optimizer=training.adam(0.05), progress=False)
-    P = CachedModel(model).predict_y(tf.constant(data.test[0]))[0].numpy()
-    assert metrics.error_rate(data.test[1], P / P.sum(axis=1, keepdims=True)) <= 0.1

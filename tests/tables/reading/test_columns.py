@@ -56,17 +56,6 @@ def test_equal_times_of_a_period_are_equal_numbers(step, periods, num_values):
     assert [len(np.unique(column)) for column in values[:, 1:].T] == num_values
 
 
-def test_decimal_commas_and_stray_text_are_read():
-    _, values = encoded(a=["1.000,5", "-2,25", "3,0"], b=[1.0, 2.0, 4.0])
-    np.testing.assert_array_equal(values[:, 0], [1000.5, -2.25, 3.0])
-    cells = [str(i) for i in range(20)] + ["broken"]
-    encoder, values = encoded(a=cells)
-    np.testing.assert_array_equal(values[-1], [9.5, 1.0])
-    assert encoder.notes_[0].startswith(
-        "'a' has 1 cell that is not a number, such as 'broken', and"
-    )
-
-
 @pytest.mark.parametrize(
     ("cells", "word"),
     [

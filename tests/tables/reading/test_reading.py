@@ -171,15 +171,6 @@ def test_later_cells_are_read_as_in_training(tmp_path, cells, later, expected):
 
 
 @pytest.mark.parametrize("text", [{}, {"t": ["x", "y", "x", "y"]}])
-def test_three_decimals_are_no_thousands_beside_text(tmp_path, text):
-    table = {"a": ["1", "2", "1.125", "3.625"], "b": ["0.5", "0.25", "2", "3"], **text}
-    frame = read_frame(write(tmp_path / "a.csv", table))
-    encoder = TableEncoder().fit(frame)
-    np.testing.assert_array_equal(encoder.transform(frame)[:, 0], [1.0, 2.0, 1.125, 3.625])
-    assert not any("read with" in note for note in encoder.notes_)
-
-
-@pytest.mark.parametrize("text", [{}, {"t": ["x", "y", "x", "y"]}])
 def test_true_and_false_are_labels_and_levels_in_every_file(tmp_path, text):
     cells = ["True", "False", "False", "True"]
     frame = read_frame(write(tmp_path / "a.csv", {**text, "b": range(4), "a": cells}))
