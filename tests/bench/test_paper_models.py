@@ -159,23 +159,6 @@ def test_the_papers_number_of_eigenfunctions(rows, size):
     assert models.paper_size(rows) == size
 
 
-@pytest.mark.nightly
-def test_the_exact_gp_of_a_start_is_at_an_optimum_of_its_rows():
-    dataset = make_dataset("kin40k").standardized()
-    _, start = models.exact_gp(dataset, 5, "squared_exponential", 25, 200)
-    assert models.exact_gp(dataset, 5, "squared_exponential", 25, 200)[1] is start
-    rows = np.random.default_rng(5).permutation(60)[:25]
-    X, Y = (part[rows] for part in dataset.train)
-    kernel = gpflow.kernels.SquaredExponential(start.variance, start.lengthscales)
-    gp = gpflow.models.GPR((X, Y), kernel, noise_variance=start.noise_variance)
-    best = float(gp.log_marginal_likelihood())
-    for parameter in gp.trainable_parameters:
-        value = parameter.numpy()
-        parameter.assign(1.2 * value)
-        assert float(gp.log_marginal_likelihood()) < best
-        parameter.assign(value)
-
-
 # Scores.
 
 

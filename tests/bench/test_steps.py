@@ -201,27 +201,6 @@ def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
         assert all(float(tf.reduce_max(tf.abs(g))) > 0.0 for g in gradients)
 
 
-@pytest.mark.nightly
-def test_a_step_of_swsgp_trains_the_model(monkeypatch):
-    made, plain = [], step_variants.SWSGP
-
-    def kept(*arguments, **options):
-        made.append(plain(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr(step_variants, "SWSGP", kept)
-    rows, Z = step_variants.made_rows(60, 3), step_variants.made_rows(20, 3, 1)[0]
-    step = step_variants.swsgp_step(*rows, Z, sizes=(20, 4), batch_size=60)
-    (model,) = made
-    assert float(tf.reduce_sum(model.usage)) == 60 * 4
-    before = float(model.elbo(rows))
-    for _ in range(50):
-        _, finite = step()
-        assert bool(finite)
-    assert float(model.elbo(rows)) > before
-    np.testing.assert_array_equal(model.inducing_variable.Z, Z)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

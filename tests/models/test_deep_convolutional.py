@@ -159,32 +159,6 @@ def test_hidden_layers_start_at_filters_about_which_the_prior_is_narrow(rng):
     assert 0.3 < float(last.posterior().posterior.prior_kl()) / (0.5e-4 * count) < 2.0
 
 
-@pytest.mark.nightly
-def test_every_layer_has_a_gradient_of_the_data_at_step_one(rng):
-    """
-    Gradients to the filters of hidden layers, and to patches and lengthscales of the last, under
-    robust-max too, where a last layer at the prior would pass none on.
-    """
-    X = images(rng)
-    model, Y = small(rng, gpflow.likelihoods.MultiClass(2), X=X), (X[:, :1] > 0).astype(float)
-    tf.random.set_seed(0)
-    last = model.layers[-1]
-    filters = [layer.mean_function.A.unconstrained_variable for layer in model.layers[:-1]]
-    watched = [s.Z.unconstrained_variable for s in last.inducing_variable.sets]
-    watched += [last.kernel.base_kernel.lengthscales.unconstrained_variable, *filters]
-    assert all(size > 1e-5 for size in signals(model, (X, Y), watched))
-    for m in model.layers[-1].q_mu:
-        m.assign(tf.zeros_like(m))
-    assert all(size < 1e-9 for size in signals(model, (X, Y), filters))
-
-
-def signals(model, data, watched):
-    """Largest gradients of the expected log likelihood, without the KL, which has its own."""
-    with tf.GradientTape() as tape:
-        expectations = model.elbo(data) + model.prior_kl()
-    return [float(tf.reduce_max(tf.abs(g))) for g in tape.gradient(expectations, watched)]
-
-
 def test_orthogonal_patches_of_nothing_but_jitter_draw_a_warning(rng):
     """Lengthscales are for pixels of variance 1; with 0.01 all patches are alike."""
     with pytest.warns(UserWarning, match="Standardize each channel"):

@@ -181,22 +181,6 @@ def test_with_too_few_functions_the_likelihood_prefers_wrong_lengthscales_and_th
     assert np.argmax(likelihood) != np.argmax(evidence)
 
 
-@pytest.mark.nightly
-def test_a_model_on_many_columns():
-    """More nodes than atoms: 10^33."""
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(200, 33))
-    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(200, 1))
-    k = SquaredExponential(1.0, np.full(33, 6.0))
-    model = build((X, Y), kernel=k, num_eigenfunctions=300)
-    assert model.basis.num_basis == 300
-    Phi = model.basis(X).numpy()
-    expected = oracle.collapsed_bound(Phi, np.ones(200), Y[:, 0], NOISE)
-    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
-    evidence = GPR((X, Y), k, noise_variance=NOISE).log_marginal_likelihood()
-    assert expected < float(evidence)
-
-
 def test_grids_of_the_users_own_and_other_products():
     rows = data()
     nodes = [np.linspace(-3.0, 3.0, 7), np.linspace(-2.0, 2.0, 5)]

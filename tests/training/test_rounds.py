@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.models import GRIEF
-from gpflow_sparse.training import TrainingError, fit, fit_with_basis_refresh, rounds
+from gpflow_sparse.training import TrainingError, fit_with_basis_refresh, rounds
 from tests import battery
 from tests.training.test_checkpoints import bits
 
@@ -129,21 +129,3 @@ def test_models_that_are_given_their_data_are_for_fit():
         fit_with_basis_refresh(build("basis_svgp"))
     with pytest.raises(ValueError, match="num_rounds must be a positive integer"):
         fit_with_basis_refresh(build("basis_gpr_fourier"), num_rounds=0)
-
-
-@pytest.mark.nightly
-def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
-    """Variables of a basis whose size is not known are put back as well."""
-    model = build("grief")
-    spoiled = []
-
-    def spoil(state):
-        if state.step == 3 and not spoiled:
-            spoiled.append(1)
-            model.likelihood.variance.unconstrained_variable.assign(np.nan)
-
-    with pytest.warns(UserWarning, match="not finite"):
-        history = fit(model, num_steps=6, checkpoint_every=2, callbacks=[spoil], **QUIET)
-    assert history.num_steps == 6
-    assert len(history.recoveries) == 1
-    assert np.isfinite(history.elbo).all()

@@ -215,24 +215,6 @@ def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, way
 
 
 @pytest.mark.nightly
-def test_images_are_classified(run, rng, tmp_path):
-    write_images(tmp_path / "my.npz", rng)
-    sizes = ["--num-inducing", "8", "--num-orthogonal", "7", "--num-steps", "60"]
-    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp", *sizes]
-    options += ["--batch-size", "54", "--learning-rate", "0.05"]
-    code, out, err = run("fit", *options, "--output", "run")
-    assert code == 0, err
-    record = last_json(out)
-    assert record["title"] == "Convolutional SOLVE-GP(8+7)"
-    assert record["scores"]["error_rate"] <= 1 / 6
-    labels = write_images(tmp_path / "new.npz", rng, 20)
-    code, _, err = run("predict", "--model", "run", "--data", "new.npz", "--output", "p.csv")
-    assert code == 0, err
-    columns = read_csv((tmp_path / "p.csv").read_text())
-    assert np.mean(columns["class"] == labels) >= 0.8
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("images", [True, False])
 def test_deep_models_are_kept_and_predict_again(run, rng, tmp_path, images):
     if images:

@@ -56,22 +56,6 @@ def test_log_odds_of_training_rows_are_of_trees_that_have_not_seen_their_labels(
     assert mean.residual_data(data) is data
 
 
-@pytest.mark.nightly
-def test_a_few_steps_about_trees_are_near_the_best_probabilities():
-    (X, Y), num_classes = classes(2).train, 2
-    new = classes(2, num_rows=4800)
-    rows, labels = new.train[0][2400:], new.train[1][2400:, 0]
-    options = {"num_classes": num_classes, "likelihood": "bernoulli_logit", **QUICK}
-    losses = []
-    for mean in ("trees", "zero"):
-        model = gs.recipes.solvegp(X, Y, mean=mean, **options)
-        p = model.predict_y(rows)[0].numpy()[:, 0]
-        losses.append(-np.mean(np.log(np.where(labels == 1.0, p, 1.0 - p))))
-    best = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))  # a fifth of the labels are random
-    assert best - 0.03 < losses[0] < best + 0.06
-    assert losses[1] > losses[0] + 0.05
-
-
 def test_the_choice_tries_trees_of_classes_that_are_not_rare():
     data = classes(3)
     assert "solvegp with trees" in candidates(Task(data))
