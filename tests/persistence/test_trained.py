@@ -78,6 +78,7 @@ def test_a_saved_model_trains_on_as_if_it_had_not_been_saved(name, tmp_path):
         assert_same(trained(loaded), trained(model))
 
 
+@pytest.mark.nightly
 @every_method
 def test_copies_are_equal_and_train_on(name, tmp_path):
     model, other = trained(BUILDERS[name]()), BUILDERS[name]()

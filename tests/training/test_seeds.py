@@ -10,7 +10,7 @@ from gpflow_sparse.training import fit
 from tests.training.replicated import MODELS, N, data
 from tests.training.test_checkpoints import bits, classes, softmax
 
-DRAWING = ("odvgp", "swsgp_chain", "qsgp", "rvm", "softki", "deep")
+DRAWING = ("odvgp", "swsgp_chain", "qsgp", "rvm", "deep")
 
 
 def build(name):
@@ -22,7 +22,9 @@ def trained(model, seed=0, **options):
     return bits(model)
 
 
-@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize(
+    "name", ["softki", *(pytest.param(name, marks=pytest.mark.nightly) for name in DRAWING)]
+)
 def test_equal_seeds_give_equal_models_whatever_else_is_drawn(name):
     tf.random.set_seed(1)
     first = trained(build(name))
