@@ -5,6 +5,7 @@ one more, a set with another set. Register a pair by
 ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from gpflow.kernels import Convolutional, Kernel
 from gpflow.utilities import Dispatcher
 
 from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.numerics import devices
 
 Kuv = Dispatcher("Kuv")
 
@@ -48,6 +50,17 @@ def refuse_joint_covariances(kind: type[InducingVariables], model: str) -> None:
 
     Kuu.register(kind, Kernel)(refuse)
     Kuf.register(kind, Kernel, object)(refuse)
+
+
+def stacked_points(sets: Sequence[InducingVariables]) -> tf.Tensor | None:
+    """
+    The points of all sets, base set first, ``[M', D]``, where their covariances are evaluated
+    together and have one factor: on a GPU, if all are plain points; None elsewhere. On a CPU blocks
+    are faster (``docs/gpu.md``).
+    """
+    if not devices.sees_gpu() or any(type(s) is not InducingPoints for s in sets):
+        return None
+    return tf.concat([tf.convert_to_tensor(s.Z) for s in sets], axis=0)
 
 
 def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor:

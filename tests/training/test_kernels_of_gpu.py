@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 import gpflow_sparse as gs
-from gpflow_sparse.numerics import linalg, random_draws
+from gpflow_sparse.numerics import devices, random_draws
 from gpflow_sparse.training import SparseAdam, adam
 from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard, open_feed
@@ -89,7 +89,7 @@ def test_all_operations_but_the_one_on_the_page_have_kernels_for_gpus(name):
 
 
 def test_a_visible_gpu_takes_the_search_into_the_graph(monkeypatch):
-    monkeypatch.setattr(linalg, "sees_gpu", lambda: True)
+    monkeypatch.setattr(devices, "sees_gpu", lambda: True)
     assert only_on_cpu("swsgp, 5,000 points") == []
 
 

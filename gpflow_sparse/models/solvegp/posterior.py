@@ -7,10 +7,12 @@ import numpy as np
 import tensorflow as tf
 from gpflow.posteriors import PrecomputedValue
 
+from gpflow_sparse.covariances.stationary import covariance, stacked_covariances
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
     set_covariance,
+    stacked_points,
 )
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.models.solvegp.rotated import is_rotatable, rotated, rotated_marginals
@@ -26,6 +28,8 @@ from gpflow_sparse.posteriors.pathwise import (
     unstack,
 )
 
+# The name in error messages of the matrix of all sets.
+_STACKED = "Kuu (covariance of all inducing sets)"
 # Mean and factor of q for each set.
 QMoments = Sequence[tuple[tf.Tensor, tf.Tensor | None]]
 
@@ -66,19 +70,34 @@ class OrthogonalPosterior(BlockPosterior):
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """One block for each set: A, D, ... with the whitened mean and factor."""
-        # [Kuf, Kvf, ...], [M_b, n] each
-        dtype = linalg.batch_dtype(X.dtype) if cache is None else X.dtype
-        F = [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
         if cache is None:
-            return self.project(F)
-        A = self._cached_projection(cache, F)
+            return self._projected(X)
+        A = self._cached_projection(cache, self._cross_covariances(X, X.dtype))
         return [Block(a, m, R) for a, (m, R) in zip(A, self._cached_q(cache), strict=True)]
+
+    def _projected(self, X: tf.Tensor) -> list[Block]:
+        """:meth:`blocks` of the current parameters; by one factor of all sets on a GPU."""
+        dtype = linalg.batch_dtype(X.dtype)
+        Z = stacked_points(self.X_data.sets) if self.whiten and dtype == X.dtype else None
+        if Z is None:
+            return self.project(self._cross_covariances(X, dtype))
+        K, F = stacked_covariances(self.kernel, Z, X, self.jitter)
+        (A,) = block_elimination.project([[K]], [F], [_STACKED])
+        parts = tf.split(A, self.X_data.sizes, axis=0)
+        return [Block(part, m, R) for part, (m, R) in zip(parts, self._q(), strict=True)]
+
+    def _cross_covariances(self, X: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """``[Kuf, Kvf, ...]``, ``[M_b, n]`` each."""
+        Z = stacked_points(self.X_data.sets)
+        if Z is not None:
+            return tf.split(covariance(self.kernel, Z, X, dtype), self.X_data.sizes, axis=0)
+        return [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         if cache is None or not self._is_rotated(cache):
             return super()._marginals(cache, X)
-        F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]
-        A, size = self._cached_projection(cache, F), len(F)
+        A = self._cached_projection(cache, self._cross_covariances(X, X.dtype))
+        size = len(A)
         blocks = list(map(Block, A, cache[size : 2 * size], cache[2 * size :]))
         return rotated_marginals(self._prior_variances(X, blocks), blocks)
 
