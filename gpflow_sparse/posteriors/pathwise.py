@@ -381,7 +381,7 @@ def projections(
         values = values + tf.sqrt(jitter) * sampler.normal(values.shape, values.dtype)
         return tf.linalg.triangular_solve(tf.broadcast_to(L, [values.shape[0], *L.shape]), values)
     factors = ProductFactors(basis.kernel, len(basis.grid))
-    tables = [table.numpy() for table in basis.precompute()]
+    tables = basis.precompute()[0].numpy()  # of columns with fewer nodes the last rows are zero
     indices, scale = basis.indices.numpy(), 1.0 / np.sqrt(factors.variance().numpy())
     cosines = prior.frequencies, prior.phases, prior.amplitudes
     frequencies, phases, amplitudes = (part.numpy() for part in cosines)
@@ -392,7 +392,7 @@ def projections(
         for i, column in enumerate(factors.columns):
             angles = np.outer(basis.grid[column], frequencies[s, p, column])
             waves = np.exp(1j * angles)  # [m_i, F]
-            terms = terms * (tables[i].T @ waves)[indices[:, i]]
+            terms = terms * (tables[i, : len(waves)].T @ waves)[indices[:, i]]
         found[s, :, p] = terms.real.sum(axis=1)
     return tf.constant(found)
 

@@ -96,7 +96,9 @@ def test_a_visible_gpu_takes_the_search_into_the_graph(monkeypatch):
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_compiled_by_xla_equal_those_of_the_graph(name, monkeypatch):
     """At the same draws: those of XLA differ."""
-    monkeypatch.setattr(random_draws, "different", lambda size, count: tf.range(count) * 2 % size)
+    monkeypatch.setattr(
+        random_draws, "different", lambda size, count, sets=1: [tf.range(count) * 2 % size] * sets
+    )
     monkeypatch.setattr(random_draws, "normal", lambda shape, dtype: 0.3 * tf.ones(shape, dtype))
     ends = []
     for xla in (False, True):

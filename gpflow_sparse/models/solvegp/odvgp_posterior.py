@@ -105,7 +105,8 @@ class DecoupledPosterior(BlockPosterior):
     def terms(self, X: tf.Tensor) -> Terms:
         columns = tf.range(self.X_data.sizes[1])
         if self.num_penalty_samples is not None:
-            columns = random_draws.different(self.X_data.sizes[1], self.num_penalty_samples)
+            M2 = self.X_data.sizes[1]
+            (columns,) = random_draws.different(M2, self.num_penalty_samples)
         K = self._covariances(X, columns)
         block, kl = self._block_and_kl(K, columns)
         mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
