@@ -9,8 +9,8 @@ computed on the host.
 
 import tensorflow as tf
 
-# Entries of the largest tensor of a block on a GPU, 512 MiB of float64; a few such exist at a time.
-_GPU_ENTRIES = 2**26
+# Entries of the largest tensor of a block on a GPU, 1 GiB of float64; a few such exist at a time.
+_GPU_ENTRIES = 2**27
 
 
 def sees_gpu() -> bool:

@@ -21,7 +21,7 @@ from gpflow_sparse.bases.base import float_type
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.bases.product import ProductFactors
 from gpflow_sparse.inference.chevron import tail_projections
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 from gpflow_sparse.numerics.cosines import cos_two_pi
 from gpflow_sparse.validation import checks, component_checks
 
@@ -401,7 +401,7 @@ def in_blocks(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, numbers_per_row: int
 ) -> tf.Tensor:
     """``function`` from ``[N, D]`` to ``[S, N, P]``, some rows at a time."""
-    most = max(1, _BLOCK // numbers_per_row)
+    most = max(1, devices.block_entries(_BLOCK) // numbers_per_row)
     if X.shape[0] is not None and X.shape[0] <= most:
         return function(X)
     num_rows = tf.shape(X)[0]

@@ -208,6 +208,7 @@ def batch_step(case: Case, xla: bool) -> Made:
 def value_and_gradient(case: Case, xla: bool) -> Made:
     """The loss of a batch, or of all rows of a model that holds them, and its gradient."""
     model = case.build()
+    getattr(model, "prepare_data", lambda data: None)(case.data)
     variables = model.trainable_variables
     batch = tuple(part[: case.batch_size] for part in case.data)
     data = () if case.trained == "held" else (batch,)

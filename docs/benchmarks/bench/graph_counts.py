@@ -75,7 +75,7 @@ def cases_of(sizes: Sizes, part: str) -> Iterator[tuple[str, Case]]:
 
 def counted(case: Case, part: str, device: str) -> Row:
     """Counts of one part of a model, as traced for "CPU" or "GPU"."""
-    with mock.patch.object(devices, "sees_gpu", lambda: device == "GPU"):
+    with mock.patch.object(devices, "sees_gpu", return_value=device == "GPU"):
         function, arguments = PARTS[part](case, False)
         function(*arguments(0))
         ran = executed(lambda: function(*arguments(1)))
@@ -90,13 +90,13 @@ def counted(case: Case, part: str, device: str) -> Row:
 
 
 def optimized(traced: Any) -> Counter[str]:
-    """Nodes by operation of a traced function after TensorFlow's optimizer, and of what it calls."""
-    traced_graph = traced.graph
-    meta = export_meta_graph(graph_def=traced_graph.as_graph_def(), graph=traced_graph)
+    """Nodes by operation after TensorFlow's optimizer, of a traced function and what it calls."""
+    graph_of_call = traced.graph
+    meta = export_meta_graph(graph_def=graph_of_call.as_graph_def(), graph=graph_of_call)
     fetched = meta.collection_def["train_op"].node_list.value
     outputs = tf.nest.flatten(traced.structured_outputs, expand_composites=True)
     fetched.extend(part.op.name for part in outputs if part is not None)
-    fetched.extend(op.name for op in traced_graph.control_outputs)
+    fetched.extend(op.name for op in graph_of_call.control_outputs)
     found = tf_optimizer.OptimizeGraph(config_pb2.ConfigProto(), meta)
     reached, functions = list(found.node), {f.signature.name: f for f in found.library.function}
     for node in reached:  # which grows by the nodes of functions that are called
