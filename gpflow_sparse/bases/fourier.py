@@ -11,7 +11,7 @@ from gpflow import kernels
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.covariances.stationary import is_map
-from gpflow_sparse.numerics import counters
+from gpflow_sparse.numerics import counters, devices
 from gpflow_sparse.numerics.cosines import cos_two_pi
 from gpflow_sparse.validation import checks, component_checks
 
@@ -84,7 +84,10 @@ class RandomFourier(FiniteBasis):
         return self.columns_at([X], indices)[0]
 
     def _of_sets(self, X: tf.Tensor, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [self._columns(X, chosen) for chosen in sets]
+        sizes = [chosen.shape[0] for chosen in sets]
+        if None in sizes or not devices.sees_gpu():
+            return [self._columns(X, chosen) for chosen in sets]
+        return tf.split(self._columns(X, tf.concat(sets, axis=0)), sizes, axis=1)
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         inputs = self._scaled_inputs(X)  # [N, D]

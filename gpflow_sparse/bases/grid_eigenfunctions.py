@@ -27,41 +27,57 @@ _CLEAR = 1e-6
 _RESOLUTION = 1e9
 
 
-def eigensystem(
-    factors: ProductFactors, column: int, nodes: np.ndarray
+def eigensystems(
+    factors: ProductFactors, grid: Sequence[np.ndarray]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Eigensystem of ``K = k_i(nodes, nodes)``, in float64, largest eigenvalue first.
+    Eigensystems of ``K_i = k_i(nodes, nodes)`` of the d columns that the kernel reads, in float64,
+    largest eigenvalue first; of columns with fewer nodes than m the last eigenvalues are lost.
 
     The computed eigenvalues of a smooth kernel carry an absolute error of about ``eps``
     times the largest, and a third of them may be negative: only those above ``m eps`` times the
     largest are kept, and no gradient passes through the root of the others. Gradients reach the
     parameters of the kernel by the perturbation formula over all eigenvectors, the lost ones
-    included. Time O(m^3).
+    included. Time O(d m^3).
 
-    :return: logarithms of the eigenvalues ``[m]``, ``-inf`` where one is lost to rounding; and the
-        table of ``q / sqrt(lam)``, ``[m, m]``, whose columns are zero there: ``k_i(x, nodes)
+    :return: logarithms of the eigenvalues ``[d, m]``, ``-inf`` where one is lost to rounding; and
+        tables of ``q / sqrt(lam)``, ``[d, m, m]``, whose columns are zero there: ``k_i(x, nodes)
         table`` are the scaled eigenfunctions at x.
     """
-    size = len(nodes)
-    u = tf.constant(nodes, tf.float64)
-    K = factors.factor(column, u, u)
+    nodes, sizes = padded(grid, factors.columns)
+    K = factors.all(tf.constant(nodes), nodes)
     K = linalg.require_finite(
-        0.5 * (K + tf.transpose(K)),
-        f"The covariance of column {column} on the grid must be finite, look at the parameters of "
+        0.5 * (K + tf.linalg.matrix_transpose(K)),
+        "The covariances of the columns on the grid must be finite, look at the parameters of "
         "the kernel: its lengthscales may be NaN or have underflowed to zero",
     )
+    exists = np.arange(nodes.shape[1]) < sizes[:, None]  # [d, m]
+    if not exists.all():  # different negative eigenvalues, since the gradient divides by gaps
+        others = tf.linalg.diag(tf.constant(-1.0 - np.arange(nodes.shape[1]), tf.float64))
+        K = tf.where(exists[:, :, None] & exists[:, None, :], K, others)
     ascending, vectors = tf.linalg.eigh(K)
-    lam, Q = tf.reverse(ascending, [0]), _with_signs(tf.reverse(vectors, [1]))
-    kept = tf.stop_gradient(lam > size * factors.precision(column, tf.float64) * lam[0])
+    lam, Q = tf.reverse(ascending, [1]), _with_signs(tf.reverse(vectors, [2]))
+    precisions = [factors.precision(column, tf.float64) for column in factors.columns]
+    least = tf.constant(sizes * precisions)[:, None] * lam[:, :1]
+    kept = tf.stop_gradient(lam > least)
     safe = tf.where(kept, lam, tf.ones_like(lam))  # no division by zero, nor its gradient
-    table = tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
+    table = tf.where(kept[:, None], Q / tf.sqrt(safe)[:, None], tf.zeros_like(Q))
     return tf.where(kept, tf.math.log(safe), tf.constant(-np.inf, tf.float64)), table
+
+
+def padded(grid: Sequence[np.ndarray], columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes of some columns ``[d, m]``, the last one repeated, and their numbers ``[d]``."""
+    nodes = [grid[column] for column in columns]
+    sizes = np.array([len(part) for part in nodes])
+    widths = sizes.max() - sizes
+    return np.stack(
+        [np.pad(part, (0, n), "edge") for part, n in zip(nodes, widths, strict=True)]
+    ), sizes
 
 
 def _with_signs(Q: tf.Tensor) -> tf.Tensor:
     """
-    Eigenvectors with signs such that the last entry above rounding is positive.
+    Eigenvectors ``[d, m, m]`` with signs such that the last entry above rounding is positive.
 
     The sign of a computed eigenvector differs between compilers and may flip as a parameter moves,
     which would change the meaning of a trained weight. The j-th eigenvector of the usual kernels
@@ -69,10 +85,10 @@ def _with_signs(Q: tf.Tensor) -> tf.Tensor:
     does not change with the parameters.
     """
     sizes = tf.abs(Q)
-    rows = tf.range(tf.shape(Q)[0])[:, None]
-    last = tf.reduce_max(tf.where(sizes > _CLEAR * tf.reduce_max(sizes, axis=0), rows, 0), axis=0)
-    signs = tf.sign(tf.gather(tf.transpose(Q), last, batch_dims=1))  # [m]
-    return Q * tf.stop_gradient(signs)
+    clear = sizes > _CLEAR * tf.reduce_max(sizes, axis=1, keepdims=True)
+    last = tf.reduce_max(tf.where(clear, tf.range(tf.shape(Q)[1])[:, None], 0), axis=1)  # [d, m]
+    signs = tf.sign(tf.gather(tf.linalg.matrix_transpose(Q), last, batch_dims=2))  # [d, m]
+    return Q * tf.stop_gradient(signs)[:, None]
 
 
 def top_products(log_spectra: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -228,8 +244,8 @@ class GridEigenfunctions(FiniteBasis):
         self._warn_of_lost_variance()
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
-        """The scaled eigenvectors of each column; O(sum m_i^3), in float64."""
-        return tuple(table for _, table in self._systems())
+        """The scaled eigenvectors of all columns; O(d m^3), in float64."""
+        return (self._systems()[1],)
 
     def refresh(self) -> bool:
         """
@@ -259,8 +275,8 @@ class GridEigenfunctions(FiniteBasis):
 
     def log_eigenvalues(self) -> tf.Tensor:
         """``log prod_i lam_i [p]`` of the unit-variance kernel, in float64."""
-        systems = enumerate(self._systems())
-        return tf.add_n([tf.gather(logs, self.indices[:, i]) for i, (logs, _) in systems])
+        chosen = tf.gather(self._systems()[0], tf.transpose(self.indices), batch_dims=1)  # [d, p]
+        return tf.reduce_sum(chosen, axis=0)
 
     def explained_variance(self) -> float:
         """
@@ -315,7 +331,7 @@ class GridEigenfunctions(FiniteBasis):
         return tf.transpose(features)
 
     def _functions(
-        self, factors: ProductFactors, X: tf.Tensor, tables: Sequence[tf.Tensor]
+        self, factors: ProductFactors, X: tf.Tensor, precomputed: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         """
         The scaled one-dimensional eigenfunctions of each column in use, ``[m_i, N]``.
@@ -323,16 +339,10 @@ class GridEigenfunctions(FiniteBasis):
         Computed in float64 whatever the type of X: the table holds ``1 / sqrt(lam)`` up to 1e7,
         which would bring float32 rounding up to the size of the functions.
         """
-        functions = [
-            tf.linalg.matmul(
-                table,
-                factors.factor(i, tf.cast(X[:, i], tf.float64), tf.constant(self.grid[i])),
-                transpose_a=True,
-                transpose_b=True,
-            )
-            for i, table in zip(factors.columns, tables, strict=True)
-        ]
-        return [tf.cast(values, X.dtype) for values in functions]
+        rows = tf.gather(tf.cast(tf.transpose(X), tf.float64), factors.columns)  # [d, N]
+        K = factors.all(rows, padded(self.grid, factors.columns)[0])  # [d, N, m]
+        values = tf.linalg.matmul(precomputed[0], K, transpose_a=True, transpose_b=True)
+        return tf.unstack(tf.cast(values, X.dtype))
 
     def _factors(self) -> ProductFactors:
         factors = ProductFactors(self.kernel, len(self.grid))
@@ -343,12 +353,12 @@ class GridEigenfunctions(FiniteBasis):
             )
         return factors
 
-    def _systems(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        factors = self._factors()
-        return [eigensystem(factors, i, self.grid[i]) for i in factors.columns]
+    def _systems(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return eigensystems(self._factors(), self.grid)
 
     def _spectra(self) -> list[np.ndarray]:
-        return [logs.numpy() for logs, _ in self._systems()]
+        logs, sizes = self._systems()[0].numpy(), [len(self.grid[i]) for i in self._used]
+        return [part[:size] for part, size in zip(logs, sizes, strict=True)]
 
     def _warn_of_lost_variance(self) -> None:
         share = self.explained_variance()

@@ -83,6 +83,23 @@ class ProductFactors:
             product = part if product is None else product * part
         return product
 
+    def all(self, T: tf.Tensor, nodes: np.ndarray) -> tf.Tensor:
+        """
+        :meth:`factor` of all :attr:`columns` together, ``[d, n, m]``.
+
+        :param T: values ``[d, n]``, float64.
+        :param nodes: ``[d, m]``.
+        """
+        leaf = self._leaves[0]
+        if len(self._leaves) > 1 or type(leaf) is not kernels.SquaredExponential:
+            parts = zip(self.columns, tf.unstack(T), tf.unstack(nodes), strict=True)
+            return tf.stack([self.factor(*part) for part in parts])
+        center = 0.5 * (nodes[:, :1] + nodes[:, -1:])  # sorted
+        scale = tf.cast(tf.convert_to_tensor(leaf.lengthscales), T.dtype)
+        scale = scale[:, None, None] if scale.shape.rank else scale
+        difference = (T - center)[:, :, None] - (nodes - center)[:, None, :]
+        return tf.exp(-0.5 * tf.square(difference / scale))
+
     def precision(self, column: int, dtype: tf.DType) -> float:
         """Machine epsilon of :meth:`factor` in ``dtype``: some kernels compute in their own."""
         others = [k for k, _ in self._readers[column] if type(k) is not kernels.SquaredExponential]

@@ -167,6 +167,20 @@ def jittered_covariance(kernel: Kernel, X: tf.Tensor, at_least: float | None = N
     return linalg.add_jitter(covariance(kernel, X), amount)
 
 
+def stacked_covariances(
+    kernel: Kernel, Z: tf.Tensor, X: tf.Tensor, at_least: float | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    :func:`jittered_covariance` of Z ``[M, M]`` and ``k(Z, X) [M, n]``, from one evaluation.
+
+    Fewer operations, for a GPU; the upper triangle of the first is computed too.
+    """
+    both = covariance(kernel, Z, tf.concat([Z, X], axis=0))
+    K, F = tf.split(both, [Z.shape[0], -1], axis=1)
+    diagonal = kernel(Z, full_cov=False)
+    return tf.linalg.set_diag(K, diagonal + linalg.jitter(diagonal, at_least)), F
+
+
 class Profile(NamedTuple):
     """A kernel of variance 1 as a function of a multiple of the squared distance."""
 

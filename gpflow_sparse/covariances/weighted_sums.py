@@ -12,6 +12,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel, Stationary
 
 from gpflow_sparse.covariances.stationary import Profile, covariance, profile_of
+from gpflow_sparse.numerics import devices
 
 # Number of strips in which the lower half of a symmetric matrix is computed.
 _STRIPS = 6
@@ -37,11 +38,13 @@ def lower_strips(weights: tf.Tensor) -> list[tf.Tensor]:
     """
     Strips of columns of the lower half of a symmetric matrix, entries below the diagonal doubled.
 
-    A diagonal block is in its strip with both halves.
+    A diagonal block is in its strip with both halves. On a GPU the whole matrix is one strip.
 
     :param weights: ``[P, P]``.
     :return: ``[P - start, h]`` for each strip of h columns from ``start`` on.
     """
+    if devices.sees_gpu():
+        return [weights]
     P = weights.shape[0]
     height = -(-P // _STRIPS)
     strips = [weights[start:, start : start + height] for start in range(0, P, height)]

@@ -5,6 +5,8 @@ one more, a set with another set. Register a pair by
 ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,9 +15,15 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingV
 from gpflow.kernels import Convolutional, Kernel
 from gpflow.utilities import Dispatcher
 
-from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance, stacked_covariances
+from gpflow_sparse.numerics import devices, linalg
 
 Kuv = Dispatcher("Kuv")
+# Arrays of GPflow's inducing variables with a row for each of them; our classes name their own.
+_ARRAYS: dict[type[InducingVariables], tuple[str, ...]] = {
+    InducingPoints: ("Z",),
+    InducingPatches: ("Z",),
+}
 
 
 @Kuv.register(InducingPoints, InducingPoints, Kernel)
@@ -48,6 +56,36 @@ def refuse_joint_covariances(kind: type[InducingVariables], model: str) -> None:
 
     Kuu.register(kind, Kernel)(refuse)
     Kuf.register(kind, Kernel, object)(refuse)
+
+
+def joined(sets: Sequence[InducingVariables]) -> InducingVariables | None:
+    """
+    All sets as one, whose covariances are evaluated together and have one factor: on a GPU, for
+    points or patches of one class. None elsewhere: on a CPU blocks are faster (``docs/gpu.md``).
+    """
+    names = _ARRAYS.get(type(sets[0]), ()) or getattr(sets[0], "arrays", ())
+    if not (devices.sees_gpu() and names) or len({type(part) for part in sets}) > 1:
+        return None
+    union = copy.copy(sets[0])  # of plain tensors: a Parameter cannot be made in a graph
+    for name in names:
+        rows = [tf.convert_to_tensor(getattr(part, name)) for part in sets]
+        setattr(union, name, tf.concat(rows, axis=0))
+    return union
+
+
+def joint_covariances(
+    union: InducingVariables, kernel: Kernel, X: tf.Tensor, jitter: float | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    ``Kuu`` plus jitter ``[M, M]`` and ``Kuf [M, n]`` at ``X [n, D]``; of points by one evaluation.
+
+    :param jitter: smallest relative jitter, see :func:`gpflow_sparse.numerics.linalg.jitter`.
+    """
+    if type(union) is InducingPoints:
+        return stacked_covariances(kernel, tf.convert_to_tensor(union.Z), X, jitter)
+    K = set_covariance(union, kernel)
+    amount = linalg.jitter(tf.linalg.diag_part(K), jitter)
+    return linalg.add_jitter(K, amount), cross_covariance(union, kernel, X)
 
 
 def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor:

@@ -13,8 +13,8 @@ from gpflow.kernels import IsotropicStationary, Kernel
 
 from gpflow_sparse.covariances.stationary import covariance, local_covariances, unmapped
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
-from gpflow_sparse.numerics import linalg
-from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, rounded
+from gpflow_sparse.numerics import devices
+from gpflow_sparse.numerics.neighbors import MAX_AT_ONCE, HostSearch, largest, nearest, rounded
 from gpflow_sparse.numerics.tracing import numpy_function
 from gpflow_sparse.validation import checks
 
@@ -234,7 +234,12 @@ class NeighborInducingPoints(InducingVariables):
     def _in_graph(self) -> bool:
         """Whether neighbors are found by operations of the graph."""
         trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
-        return bool(trainable) or self.Z.shape[0] <= _MAX_IN_GRAPH or linalg.sees_gpu()
+        return bool(trainable) or self.Z.shape[0] <= _MAX_IN_GRAPH or devices.sees_gpu()
+
+    @property
+    def entries_of_search(self) -> int:
+        """Distances that a search by operations of a GPU forms at once for each row; else 0."""
+        return min(int(self.Z.shape[0]), MAX_AT_ONCE) if devices.sees_gpu() else 0
 
     def searches_outside(self, kernel: Kernel) -> bool:
         """Whether neighbors under this kernel are found outside of the graph."""

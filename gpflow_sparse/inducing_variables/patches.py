@@ -19,6 +19,9 @@ from gpflow_sparse.validation import checks
 class PatchSet(InducingVariables):
     """Base class of sets of M patches of L values."""
 
+    arrays: tuple[str, ...] = ("Z",)
+    """Attributes with a row for each patch: the arguments of the kernel's covariances."""
+
     def __init__(self, Z: Any, name: str | None = None) -> None:
         """
         :param Z: patches ``[M, L]``, each row by row, channels last.
@@ -39,8 +42,8 @@ class PatchSet(InducingVariables):
 
     @property
     def inputs(self) -> list[tf.Tensor]:
-        """The arguments of the kernel's covariances."""
-        return [tf.convert_to_tensor(self.Z)]
+        """The :attr:`arrays`."""
+        return [tf.convert_to_tensor(getattr(self, name)) for name in self.arrays]
 
     @abstractmethod
     def require_kernel(self, kernel: Any) -> Any:
@@ -71,6 +74,8 @@ class LocatedPatches(PatchSet):
     kernel :class:`~gpflow_sparse.kernels.TICK`.
     """
 
+    arrays = ("Z", "locations")
+
     def __init__(self, Z: Any, locations: Any, name: str | None = None) -> None:
         """
         :param Z: patches ``[M, L]``, each row by row, channels last.
@@ -85,10 +90,6 @@ class LocatedPatches(PatchSet):
                 f"locations must have shape ({self.Z.shape[0]}, 2), a row and a column for each "
                 f"patch of Z; got {tuple(self.locations.shape)}."
             )
-
-    @property
-    def inputs(self) -> list[tf.Tensor]:
-        return [tf.convert_to_tensor(self.Z), tf.convert_to_tensor(self.locations)]
 
     def require_kernel(self, kernel: Any) -> TICK:
         _require(kernel, isinstance(kernel, TICK), TICK, self.Z)

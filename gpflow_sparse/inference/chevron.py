@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 
 Columns = Callable[[tf.Tensor], tf.Tensor]
@@ -48,9 +48,10 @@ class Tail(NamedTuple):
 
 def chunk_size(num_rows: Any) -> Any:
     """The number of functions in a chunk whose values at N rows take bounded memory."""
+    entries = devices.block_entries(_CHUNK_ENTRIES)
     if isinstance(num_rows, int):
-        return max(1, _CHUNK_ENTRIES // max(num_rows, 1))
-    return tf.maximum(1, _CHUNK_ENTRIES // tf.maximum(num_rows, 1))
+        return max(1, entries // max(num_rows, 1))
+    return tf.maximum(1, entries // tf.maximum(num_rows, 1))
 
 
 def head_vectors(head: Head) -> tf.Tensor:

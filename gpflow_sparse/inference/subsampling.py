@@ -84,15 +84,16 @@ class Batch(NamedTuple):
     """The mean function at X, ``[n, L]``."""
 
 
-def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
+def draw_indices(size: int, num_drawn: int | tf.Tensor, num_draws: int = 1) -> list[tf.Tensor]:
     """
-    Different integers from 0 to ``size - 1``, ``[num_drawn]``, all subsets equally likely.
+    Independent draws of different integers from 0 to ``size - 1``, ``[num_drawn]`` each, all
+    subsets equally likely.
 
     If ``num_drawn`` is ``size``, they are in order and not random.
     """
     if not tf.is_tensor(num_drawn) and num_drawn == size:
-        return tf.range(size)
-    return random_draws.different(size, num_drawn)
+        return [tf.range(size)] * num_draws
+    return random_draws.different(size, num_drawn, num_draws)
 
 
 class KnownProjections(NamedTuple):

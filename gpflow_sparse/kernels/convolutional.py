@@ -15,6 +15,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.covariances.weighted_sums import cross_sums, lower_strips, own_sums
+from gpflow_sparse.numerics import devices
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.component_checks import require_single
@@ -114,7 +115,7 @@ class Convolutional(Kernel):
             return own_sums(kernel, grid.patches(rows[0]), shared)
 
         flat = tf.reshape(X, [-1, X.shape[-1]])
-        size = max(1, _CHUNK_SIZE // grid.num_patches**2)
+        size = max(1, devices.block_entries(_CHUNK_SIZE) // grid.num_patches**2)
         return tf.reshape(by_chunks(sums, [flat], lower_strips(table), size=size), tf.shape(X)[:-1])
 
     def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
@@ -172,7 +173,7 @@ class Convolutional(Kernel):
 
         if M is None:  # patches of an unknown number of images, for a full covariance of few
             return tf.transpose(sums([X], [Z, weights]))
-        size = max(1, _CHUNK_SIZE // (P * M))
+        size = max(1, devices.block_entries(_CHUNK_SIZE) // (P * M))
         return tf.transpose(by_chunks(sums, [X], [Z, weights], size=size))
 
 

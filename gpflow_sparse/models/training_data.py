@@ -13,6 +13,7 @@ from gpflow.functions import MeanFunction
 
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inference import collapsed
+from gpflow_sparse.numerics import devices
 from gpflow_sparse.numerics.streaming import read_in_blocks, streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 
@@ -174,7 +175,7 @@ def streamed(
         mean = component_checks.require_mean(mean_function(X), Y, mean_function)
         return statistics(X, Y - mean, tables)
 
-    block_rows = max(_FEWEST_ROWS, _BLOCK_ENTRIES // basis.numbers_per_row)
+    block_rows = max(_FEWEST_ROWS, devices.block_entries(_BLOCK_ENTRIES) // basis.numbers_per_row)
     return streamed_sum(of_block, data, basis.precompute(), block_rows=block_rows)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices
 
 # Terms of the series of a sine of at most a quarter turn; the next is below the rounding of one.
 _TERMS = {tf.float32: 7, tf.float64: 11}
@@ -34,7 +34,7 @@ def cos_two_pi(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any
         of_amplitude = tf.reduce_sum(upstream * cos_two_pi(turns, phases, tf.ones_like(amplitude)))
         return of_turns, None, of_amplitude
 
-    if _are_many(turns.shape) and not linalg.sees_gpu():
+    if _are_many(turns.shape) and not devices.sees_gpu():
         values = tf.ensure_shape(_series(turns, phases, amplitude), turns.shape)
     else:
         values = amplitude * tf.cos(2.0 * math.pi * (_rest(turns) + phases))

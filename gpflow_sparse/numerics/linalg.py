@@ -4,8 +4,8 @@ Two facts about TensorFlow shape this file. A failed ``tf.linalg.cholesky`` retu
 raising, so every factorization here is checked and the error names the matrix. And on a CPU one
 Cholesky or triangular solve runs on a single core far below matmul speed, and the registered
 gradient of a Cholesky costs several times its forward pass; so factors are built recursively,
-solves are split over columns, and the gradient is written by hand. On a GPU, where one operation
-uses the whole device and each costs its launch, nothing is split.
+solves are split over columns, and the gradient is written by hand. On a GPU nothing is split, see
+:mod:`gpflow_sparse.numerics.devices`.
 """
 
 import contextlib
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.config import default_jitter
+
+from gpflow_sparse.numerics import devices
 
 # Leaf of the recursive factorization. Measured on two cores, float64: a 1024 x 1024 factor takes
 # 22 ms in one call, 9.9 ms with leaves of 64 or 128, 11.2 ms with 256.
@@ -34,11 +36,6 @@ _MIXED: ContextVar[bool] = ContextVar("gpflow_sparse_mixed", default=False)
 
 class FactorizationError(ValueError):
     """Failure of a factorization; the message names the matrix that is not positive definite."""
-
-
-def sees_gpu() -> bool:
-    """Whether TensorFlow has a GPU."""
-    return bool(tf.config.list_logical_devices("GPU"))
 
 
 @contextlib.contextmanager
@@ -125,7 +122,7 @@ def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf
     """
     width = B.shape[-1]
     groups = 1 if width is None else min(_COLUMN_GROUPS, width // _MIN_GROUP_WIDTH)
-    if groups < 2 or sees_gpu():
+    if groups < 2 or devices.sees_gpu():
         return tf.linalg.triangular_solve(L, B, adjoint=adjoint)
     sizes = [width // groups + (k < width % groups) for k in range(groups)]
     parts = [
@@ -232,8 +229,10 @@ def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Ten
     :param B: ``[..., M, n]``.
     :return: ``[..., M, n]``.
     """
-    strips = []
-    for start, end in _strips(R.shape[-1]):
+    strips, ranges = [], _strips(R.shape[-1])
+    if len(ranges) == 1:
+        return tf.linalg.matmul(R, B, transpose_a=adjoint)
+    for start, end in ranges:
         if adjoint:
             column = R[..., start:, start:end]
             strips.append(tf.linalg.matmul(column, B[..., start:, :], transpose_a=True))
@@ -252,7 +251,10 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     :return: ``[..., M, M]``.
     """
     size, strips = A.shape[-2], []
-    for start, end in _strips(size):
+    ranges = _strips(size)
+    if len(ranges) == 1:
+        return tf.linalg.matmul(A, B, transpose_b=True)
+    for start, end in ranges:
         strip = tf.linalg.matmul(A[..., start:end, :], B[..., :end, :], transpose_b=True)
         right = [0, 0 if end is None else size - end]
         strips.append(tf.pad(strip, [[0, 0]] * (A.shape.rank - 1) + [right]))
@@ -270,7 +272,10 @@ def lower_adjoint_product(R: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     :return: ``[..., M, M]``.
     """
     size, strips = R.shape[-1], []
-    for start, end in _strips(size):
+    ranges = _strips(size)
+    if len(ranges) == 1:
+        return tf.linalg.band_part(tf.linalg.matmul(R, B, transpose_a=True), -1, 0)
+    for start, end in ranges:
         column = R[..., start:, start:end]
         strip = tf.linalg.matmul(column, B[..., start:, :end], transpose_a=True)
         right = [0, 0 if end is None else size - end]
@@ -283,8 +288,10 @@ def solve_lower(L: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     ``L^-1 B`` for lower triangular ``L`` and ``B``, ``[..., M, M]``: half of the operations of
     :func:`solve_triangular`, since the result is lower triangular.
     """
-    columns = []
-    for start, end in _strips(L.shape[-1]):
+    columns, ranges = [], _strips(L.shape[-1])
+    if len(ranges) == 1:
+        return tf.linalg.triangular_solve(L, B)
+    for start, end in ranges:
         part = tf.linalg.triangular_solve(L[..., start:, start:], B[..., start:, start:end])
         columns.append(tf.pad(part, [[0, 0]] * (L.shape.rank - 2) + [[start, 0], [0, 0]]))
     return tf.concat(columns, axis=-1)
@@ -328,7 +335,7 @@ def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
 
 def _is_leaf(size: int | None) -> bool:
     """Whether a matrix of this size is factorized by one operation."""
-    return size is None or size <= _LEAF or sees_gpu()
+    return size is None or size <= _LEAF or devices.sees_gpu()
 
 
 def require_finite(matrix: tf.Tensor, message: str) -> tf.Tensor:
@@ -384,6 +391,6 @@ def _strips(size: int | None) -> list[tuple[int | None, int | None]]:
     """Row ranges of nearly equal height; one range where the size is unknown, and on a GPU."""
     if size is None:
         return [(0, None)]
-    count = 1 if sees_gpu() else max(1, size // _STRIP)
+    count = 1 if devices.sees_gpu() else max(1, size // _STRIP)
     ends = [size * (i + 1) // count for i in range(count)]
     return list(zip([0, *ends[:-1]], ends, strict=True))

@@ -39,7 +39,7 @@ _PARALLEL = 256
 # each row.
 _MEMORY, _OBJECTS = 2**29, 200
 # Points in a block of a search by all distances, and points whose distances are formed at once.
-_BLOCK, _MAX_AT_ONCE = 64, 65_536
+_BLOCK, MAX_AT_ONCE = 64, 65_536
 # Points beyond the nearest that show where equal distances end.
 _SPARE = 8
 # Significant bits of distances that are compared.
@@ -303,7 +303,7 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
     X, Z = (tf.stop_gradient(tf.cast(part, tf.float64)) for part in (X, Z))
-    if Z.shape[0] is None or Z.shape[0] <= max(_MAX_AT_ONCE, count):
+    if Z.shape[0] is None or Z.shape[0] <= max(MAX_AT_ONCE, count):
         found = _nearest_at_once(X, Z, count, before)
     else:
         found = _nearest_in_parts(X, Z, count, Z.shape[0] if before is None else before)
@@ -369,7 +369,7 @@ def _nearest_in_parts(X: tf.Tensor, Z: tf.Tensor, count: int, before: Any) -> tf
     :param before: only points ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; anything where there are no more.
     """
-    size = max(_MAX_AT_ONCE, count)
+    size = max(MAX_AT_ONCE, count)
     num_parts = -(-Z.shape[0] // size)
     # by a point again: zeros may be far from all, and would be counted as rounding
     padded = tf.concat([Z, tf.repeat(Z[-1:], num_parts * size - Z.shape[0], axis=0)], axis=0)

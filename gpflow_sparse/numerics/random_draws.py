@@ -7,7 +7,8 @@ the seed of the run and the number of the step, so that a step can be repeated b
 checkpoint or beside another training run in a thread. Outside of such a block,
 ``tf.random.set_seed`` decides, as in all of TensorFlow.
 
-The algorithm is named in each draw (Philox), because TensorFlow's default depends on the device.
+TensorFlow chooses the algorithm: Philox on CPUs and GPUs, so that draws are equal there, and others
+under XLA and on TPUs. To name it would take five times as many operations a draw.
 """
 
 import contextlib
@@ -18,7 +19,6 @@ from typing import Any
 
 import tensorflow as tf
 
-_ALGORITHM = "philox"
 # All integers are sorted by random keys where at least one in so many is drawn.
 _MAX_SORTED = 4
 
@@ -86,12 +86,12 @@ def next_seed() -> tf.Tensor:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, dtype=tf.int32)
     seed, numbers = current
     number = tf.constant(next(numbers), seed.dtype)
-    return tf.random.experimental.stateless_fold_in(seed, number, alg=_ALGORITHM)
+    return tf.random.experimental.stateless_fold_in(seed, number)
 
 
 def normal(shape: Any, dtype: tf.DType) -> tf.Tensor:
     """Standard normal draws of this shape."""
-    return tf.random.stateless_normal(shape, next_seed(), dtype=dtype, alg=_ALGORITHM)
+    return tf.random.stateless_normal(shape, next_seed(), dtype=dtype)
 
 
 def normal_of_rows(X: tf.Tensor, shape: Any, dtype: tf.DType) -> tf.Tensor:
@@ -103,7 +103,7 @@ def normal_of_rows(X: tf.Tensor, shape: Any, dtype: tf.DType) -> tf.Tensor:
 
 def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
     """Draws that are -1 or 1 with equal probability."""
-    bits = tf.random.stateless_uniform(shape, next_seed(), 0, 2, tf.int32, alg=_ALGORITHM)
+    bits = tf.random.stateless_uniform(shape, next_seed(), 0, 2, tf.int32)
     return 2.0 * tf.cast(bits, dtype) - 1.0
 
 
@@ -112,33 +112,36 @@ def categorical(log_weights: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_categorical(log_weights[None], count, next_seed())[0]
 
 
-def different(size: int, count: int | tf.Tensor) -> tf.Tensor:
+def different(size: int, count: int | tf.Tensor, num_sets: int = 1) -> list[tf.Tensor]:
     """
-    Different integers from 0 to ``size - 1``, int32 ``[count]``, all subsets equally likely.
+    Independent sets of different integers from 0 to ``size - 1``, int32 ``[count]`` each, all
+    subsets equally likely.
 
     Fewer than a quarter of all are drawn independently, and repeats are drawn again until there are
     none: all are treated alike, so all subsets are equally likely. This takes O(count log count)
     for any size; otherwise all are sorted by random keys. TensorFlow's own shuffles have kernels on
     CPUs only, and none for XLA.
     """
+    seeds = [next_seed() for _ in range(num_sets)]
     if tf.is_tensor(count) or size <= _MAX_SORTED * count:
-        keys = tf.random.stateless_uniform([size], next_seed(), dtype=tf.float64, alg=_ALGORITHM)
-        return tf.argsort(keys)[:count]
-    seed = next_seed()
+        keys = [tf.random.stateless_uniform([size], seed, dtype=tf.float64) for seed in seeds]
+        return [tf.argsort(part)[:count] for part in keys]
 
     def drawn_again(drawn: tf.Tensor, repeated: tf.Tensor, tries: tf.Tensor) -> Sequence[tf.Tensor]:
-        own = tf.random.experimental.stateless_fold_in(seed, tries, alg=_ALGORITHM)
-        fresh = tf.random.stateless_uniform([count], own, 0, size, tf.int32, alg=_ALGORITHM)
-        drawn = tf.where(repeated, fresh, drawn)
+        own = [tf.random.experimental.stateless_fold_in(seed, tries) for seed in seeds]
+        fresh = [tf.random.stateless_uniform([count], seed, 0, size, tf.int32) for seed in own]
+        drawn = tf.where(repeated, tf.stack(fresh), drawn)
         return drawn, _repeated(drawn), tries + 1
 
-    start = tf.zeros([count], tf.int32), tf.ones([count], tf.bool), tf.zeros([], seed.dtype)
-    return tf.while_loop(lambda _, repeated, __: tf.reduce_any(repeated), drawn_again, start)[0]
+    shape = [num_sets, count]  # all sets in one loop
+    start = tf.zeros(shape, tf.int32), tf.ones(shape, tf.bool), tf.zeros([], seeds[0].dtype)
+    drawn, _, _ = tf.while_loop(lambda _, again, __: tf.reduce_any(again), drawn_again, start)
+    return tf.unstack(drawn)
 
 
 def _repeated(values: tf.Tensor) -> tf.Tensor:
-    """Whether each of ``values [k]`` stands at an earlier place too, ``[k]``."""
+    """Whether each of ``values [s, k]`` stands at an earlier place of its row too, ``[s, k]``."""
     order = tf.argsort(values, stable=True)
-    ordered = tf.gather(values, order)
-    same = tf.concat([[False], ordered[1:] == ordered[:-1]], axis=0)
-    return tf.gather(same, tf.argsort(order))
+    ordered = tf.gather(values, order, batch_dims=1)
+    same = tf.pad(ordered[:, 1:] == ordered[:, :-1], [[0, 0], [1, 0]])
+    return tf.gather(same, tf.argsort(order), batch_dims=1)

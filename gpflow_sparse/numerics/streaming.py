@@ -56,7 +56,8 @@ def streamed_sum(
     """
     ``sum_b statistics(block b of data, tensors)``, whose gradient is a second pass over the rows.
 
-    Memory is one block for any N. Inside ``tf.function`` both passes are loops: the graph does not
+    Rows that fit into one block are evaluated once, and differentiated as usual. For more, memory
+    is one block for any N. Inside ``tf.function`` both passes are loops: the graph does not
     grow with N, and N may be unknown while tracing.
 
     Gradients flow to ``tensors`` and to every trainable ``tf.Variable`` read inside ``statistics``.
@@ -73,6 +74,9 @@ def streamed_sum(
     :param block_rows: rows per block; one block has the remaining rows.
     :return: the sums, in the order and the float types of ``statistics``.
     """
+
+    if _fit_into_one(data, block_rows):
+        return list(statistics([tf.stop_gradient(part) for part in data], tensors))
 
     @tf.custom_gradient
     def total(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
@@ -107,6 +111,14 @@ def streamed_sum(
         return sums, gradient
 
     return list(total(*tensors))
+
+
+def _fit_into_one(data: Tensors | tf.data.Dataset, block_rows: int) -> bool:
+    """Whether all rows, of this process alone, are at most one block."""
+    if isinstance(data, tf.data.Dataset) or not has_all_rows():
+        return False
+    known = data[0].shape[0]
+    return known is not None and known <= block_rows
 
 
 def _by_creation(variables: Sequence[tf.Variable]) -> list[tf.Variable]:

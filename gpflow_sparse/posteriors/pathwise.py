@@ -21,7 +21,7 @@ from gpflow_sparse.bases.base import float_type
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.bases.product import ProductFactors
 from gpflow_sparse.inference.chevron import tail_projections
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 from gpflow_sparse.numerics.cosines import cos_two_pi
 from gpflow_sparse.validation import checks, component_checks
 
@@ -381,7 +381,7 @@ def projections(
         values = values + tf.sqrt(jitter) * sampler.normal(values.shape, values.dtype)
         return tf.linalg.triangular_solve(tf.broadcast_to(L, [values.shape[0], *L.shape]), values)
     factors = ProductFactors(basis.kernel, len(basis.grid))
-    tables = [table.numpy() for table in basis.precompute()]
+    tables = basis.precompute()[0].numpy()  # of columns with fewer nodes the last rows are zero
     indices, scale = basis.indices.numpy(), 1.0 / np.sqrt(factors.variance().numpy())
     cosines = prior.frequencies, prior.phases, prior.amplitudes
     frequencies, phases, amplitudes = (part.numpy() for part in cosines)
@@ -392,7 +392,7 @@ def projections(
         for i, column in enumerate(factors.columns):
             angles = np.outer(basis.grid[column], frequencies[s, p, column])
             waves = np.exp(1j * angles)  # [m_i, F]
-            terms = terms * (tables[i].T @ waves)[indices[:, i]]
+            terms = terms * (tables[i, : len(waves)].T @ waves)[indices[:, i]]
         found[s, :, p] = terms.real.sum(axis=1)
     return tf.constant(found)
 
@@ -401,7 +401,7 @@ def in_blocks(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, numbers_per_row: int
 ) -> tf.Tensor:
     """``function`` from ``[N, D]`` to ``[S, N, P]``, some rows at a time."""
-    most = max(1, _BLOCK // numbers_per_row)
+    most = max(1, devices.block_entries(_BLOCK) // numbers_per_row)
     if X.shape[0] is not None and X.shape[0] <= most:
         return function(X)
     num_rows = tf.shape(X)[0]

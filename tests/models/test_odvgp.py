@@ -100,7 +100,9 @@ def test_sampled_columns_are_unbiased_by_enumeration(rng, monkeypatch):
     model.num_penalty_samples = 2
     draws = []
     for chosen in combinations(range(4), 2):
-        monkeypatch.setattr(random_draws, "different", lambda *_, drawn=chosen: tf.constant(drawn))
+        monkeypatch.setattr(
+            random_draws, "different", lambda *_, drawn=chosen: [tf.constant(drawn)]
+        )
         draws.append(value_and_gradients())
     assert np.std([float(draw[0]) for draw in draws]) > 0.01
     for got, wanted in zip(zip(*draws, strict=True), exact, strict=True):

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 
 
 @pytest.fixture(params=["split for a CPU", "whole, as on a GPU"], autouse=True)
 def device(request, monkeypatch):
-    monkeypatch.setattr(linalg, "sees_gpu", lambda: "GPU" in request.param)
+    monkeypatch.setattr(devices, "sees_gpu", lambda: "GPU" in request.param)
     return request.param
 
 

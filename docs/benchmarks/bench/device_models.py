@@ -138,7 +138,15 @@ class Cases:
             kernel = Convolutional(kernel_of(Z), _IMAGE, _PATCH)
             return models.SOLVEGP(kernel, _noise(), sets, **self._count)
 
-        return {f"SOLVEGP({half}+{half}), convolutional": convolutional}
+        def stock() -> Any:
+            Z = gpflow.inducing_variables.InducingPatches(made_rows(2 * half, 25, 1)[0].numpy())
+            kernel = gpflow.kernels.Convolutional(kernel_of(Z.Z.numpy()), _IMAGE, _PATCH)
+            return gpflow.models.SVGP(kernel, _noise(), Z, **self._count)
+
+        return {
+            f"GPflow SVGP({2 * half}), convolutional": stock,
+            f"SOLVEGP({half}+{half}), convolutional": convolutional,
+        }
 
     def _of_rows(self) -> Built:
         """Models that hold the rows."""

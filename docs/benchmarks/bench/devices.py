@@ -3,12 +3,13 @@ Training steps and predictions of every model on every device of this machine, i
 with and without XLA, and how far their losses are from those of the CPU in double precision.
 """
 
+import itertools
 import json
 import multiprocessing
 import os
 import time
 import traceback
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,20 @@ def _measure_all(
 
 
 def _measure_step(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
-    step = _batch_step(case, xla) if case.trained == "batch" else _whole_step(case, xla)
-    losses = [float(step().numpy()) for _ in range(_COMPARED)]
-    return {"losses": losses} | _timed(step, repeats, turn)
+    make = batch_step if case.trained == "batch" else value_and_gradient
+    function, arguments = make(case, xla)
+    numbers = itertools.count()
+    losses = [float(function(*arguments(next(numbers)))[0]) for _ in range(_COMPARED)]
+    return {"losses": losses} | _timed(
+        lambda: function(*arguments(next(numbers)))[0], repeats, turn
+    )
 
 
-def _batch_step(case: Case, xla: bool) -> Step:
+Made = tuple[Any, Callable[[int], tuple[Any, ...]]]
+"""A compiled function, and its arguments in the k-th call."""
+
+
+def batch_step(case: Case, xla: bool) -> Made:
     """A whole training step on the next batch."""
     model: Any = case.build()
     feed = open_feed(case.data, case.batch_size, 0, data_guard(model))
@@ -193,41 +202,41 @@ def _batch_step(case: Case, xla: bool) -> Step:
     step: Any = compile_step(model, feed, optimizer, 0.0)
     if xla:
         step = tf.function(step.python_function, autograph=False, jit_compile=True)
-    count = iter(range(10**9))
-
-    def run() -> tf.Tensor:
-        k = next(count)
-        return step(tf.constant(True), tf.constant([0, k], tf.int64), *feed.at(k))[0]
-
-    return run
+    return step, lambda k: (tf.constant(True), tf.constant([0, k], tf.int64), *feed.at(k))
 
 
-def _whole_step(case: Case, xla: bool) -> Step:
-    """The loss of all rows and its gradient."""
+def value_and_gradient(case: Case, xla: bool) -> Made:
+    """The loss of a batch, or of all rows of a model that holds them, and its gradient."""
     model = case.build()
+    getattr(model, "prepare_data", lambda data: None)(case.data)
     variables = model.trainable_variables
+    batch = tuple(part[: case.batch_size] for part in case.data)
+    data = () if case.trained == "held" else (batch,)
 
-    def step() -> tuple[tf.Tensor, Any]:
+    def step(*data: Any) -> tuple[tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = model.training_loss()
+            loss = model.training_loss(*data)
         return loss, tape.gradient(loss, variables)
 
-    compiled = tf.function(step, autograph=False, jit_compile=xla or None)
-    return lambda: compiled()[0]
+    return tf.function(step, autograph=False, jit_compile=xla or None), lambda k: data
 
 
-def _measure_prediction(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
+def prediction(case: Case, xla: bool) -> Made:
+    """Mean and variance of f by a cached posterior."""
     model = case.build()
     if isinstance(model, models.SoftKI):
         model.fit_posterior(case.data, refit_noise=False)
     X = made_rows(case.num_predicted, case.data[0].shape[1], 5)[0]
-    predict = tf.function(
-        partial(model.posterior().predict_f, X), autograph=False, jit_compile=xla or None
-    )
-    mean, variance = predict()
+    predict = tf.function(model.posterior().predict_f, autograph=False, jit_compile=xla or None)
+    return predict, lambda k: (X,)
+
+
+def _measure_prediction(case: Case, xla: bool, repeats: int, turn: Any) -> Row:
+    predict, arguments = prediction(case, xla)
+    mean, variance = predict(*arguments(0))
     losses = [float(tf.reduce_mean(tf.abs(mean))), float(tf.reduce_mean(variance))]
-    return {"losses": losses} | _timed(lambda: predict()[1][0, 0], repeats, turn)
+    return {"losses": losses} | _timed(lambda: predict(*arguments(0))[1][0, 0], repeats, turn)
 
 
 def _timed(step: Step, repeats: int, turn: Any) -> Row:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inference.blocks import draws, root
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.posteriors.base import (
     BlockPosterior,
@@ -209,4 +209,4 @@ class LayerPosterior(tf.Module):
         per_input = int(X.shape[1]) * self.output_dim * largest
         if sampling == "joint":
             per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
-        return max(1, _CHUNK_ENTRIES // per_input)
+        return max(1, devices.block_entries(_CHUNK_ENTRIES) // per_input)

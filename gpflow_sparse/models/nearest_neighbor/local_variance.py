@@ -28,6 +28,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow_sparse.inference.calibration import density_of_observations
 from gpflow_sparse.models.snapshot import Snapshot
 from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.numerics import devices
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, split_rows
 from gpflow_sparse.posteriors.pathwise import in_blocks
@@ -181,7 +182,7 @@ def left_out_residuals(model: Any, rows: np.ndarray) -> np.ndarray:
     standardized = standardized.get_concrete_function(
         tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, around.shape[1]], tf.int32)
     )
-    size = max(1, _BLOCK_ENTRIES // int(around.shape[1]) ** 2)
+    size = max(1, devices.block_entries(_BLOCK_ENTRIES) // int(around.shape[1]) ** 2)
     blocks = [slice(i, i + size) for i in range(0, len(rows), size)]
     parts = [standardized(rows[block], around[block]) for block in blocks]
     return np.concatenate(parts).astype(np.float64)

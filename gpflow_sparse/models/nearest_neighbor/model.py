@@ -24,6 +24,7 @@ from gpflow_sparse.models.nearest_neighbor.local_variance import (
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.models.training_data import columns
+from gpflow_sparse.numerics import devices
 from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.validation import checks, component_checks
@@ -219,7 +220,7 @@ class NearestNeighborGP(RegressionModel):
 
     def _objective(self, parts: list[tf.Tensor]) -> tf.Tensor:
         """:meth:`leave_one_out_log_density` of rows and their neighbors."""
-        size = max(1, _BLOCK_ENTRIES // self.neighbors.num_neighbors**2)
+        size = max(1, devices.block_entries(_BLOCK_ENTRIES) // self.neighbors.num_neighbors**2)
         errors = self.prior_errors()  # once, as the mean function may take long
         (total,) = streamed_sum(
             lambda blocks, shared: [self._log_densities(*blocks, *shared)],

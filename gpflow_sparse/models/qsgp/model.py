@@ -221,7 +221,7 @@ class QSGP(VariationalModel):
 
     def _draw(self) -> Sequence[tf.Tensor]:
         """Two independent draws of k functions of the tail, i and j in the paper."""
-        return [subsampling.draw_indices(self.num_tail, self.basis_batch_size) for _ in range(2)]
+        return subsampling.draw_indices(self.num_tail, self.basis_batch_size, 2)
 
     def _estimate(
         self,

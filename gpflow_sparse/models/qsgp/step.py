@@ -22,7 +22,7 @@ from gpflow_sparse.inference.subsampling import (
     Regression,
     scaled_products,
 )
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 
 # Relative change of a hyperparameter after which the projections are computed anew.
 _MOVED = 0.05
@@ -298,7 +298,7 @@ def functions_at(
 def _block_sizes(num_drawn: int, num_rows: int | None) -> list[int]:
     """Sizes of the blocks that the functions of a draw are computed in; one block for a GPU."""
     size = max(1, _BLOCK_ENTRIES // max(num_rows or 0, _ROWS))
-    count = 1 if linalg.sees_gpu() else min(max(1, num_drawn // size), _MOST_BLOCKS)
+    count = 1 if devices.sees_gpu() else min(max(1, num_drawn // size), _MOST_BLOCKS)
     return [num_drawn // count + (i < num_drawn % count) for i in range(count)]
 
 

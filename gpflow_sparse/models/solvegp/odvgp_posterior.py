@@ -1,7 +1,7 @@
 """The posterior process of ODVGP: a Gaussian on the base set, and a mean on the other set."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.functions import MeanFunction
@@ -12,15 +12,33 @@ from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
+    joined,
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
+from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, Prior
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import BlockPosterior, Cache, MeanAndVariance
 from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, Sampler, require_points
+
+
+class Covariances(NamedTuple):
+    """Covariances of the sets Z and O, of some points O_J of the second, and of f at rows."""
+
+    prior: Prior
+    """``Kuu [M, M]``."""
+    Kuv: tf.Tensor
+    """``[M, M2]``."""
+    Kuj: tf.Tensor
+    """``[M, s]``."""
+    Kuf: tf.Tensor
+    """``[M, n]``."""
+    Kvj: tf.Tensor
+    """``[M2, s]``."""
+    Kvf: tf.Tensor
+    """``[M2, n]``."""
 
 
 class DecoupledPosterior(BlockPosterior):
@@ -81,13 +99,19 @@ class DecoupledPosterior(BlockPosterior):
 
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """The KL with all columns; X is not used."""
-        return self._block_and_kl(self._no_columns(), None)[1]
+        every = tf.range(self.X_data.sizes[1])
+        return self._block_and_kl(self._covariances(self._no_rows(), every), every)[1]
 
     def terms(self, X: tf.Tensor) -> Terms:
-        F = cross_covariance(self._base_set, self.kernel, X)
-        block, kl = self._block_and_kl(F, self.num_penalty_samples)
+        columns = tf.range(self.X_data.sizes[1])
+        if self.num_penalty_samples is not None:
+            M2 = self.X_data.sizes[1]
+            (columns,) = random_draws.different(M2, self.num_penalty_samples)
+        K = self._covariances(X, columns)
+        block, kl = self._block_and_kl(K, columns)
         mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
-        mean = self._add_mean_function(X, mean + self._extra_mean(X, self._alpha))
+        extra = tf.linalg.matmul(K.Kvf, tf.convert_to_tensor(self._alpha), transpose_a=True)
+        mean = self._add_mean_function(X, mean + extra)
         return Terms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
@@ -122,6 +146,9 @@ class DecoupledPosterior(BlockPosterior):
             paths, [self._orthogonal_set], [tf.convert_to_tensor(self._alpha)[None]]
         )
 
+    def _no_rows(self) -> tf.Tensor:
+        return tf.zeros([0, self.input_dim or 1], self._alpha.dtype)
+
     def _no_columns(self) -> tf.Tensor:
         return tf.zeros([self.X_data.sizes[0], 0], self._alpha.dtype)
 
@@ -136,31 +163,44 @@ class DecoupledPosterior(BlockPosterior):
         b, block = self._project([tf.linalg.matmul(self._cross_sets(), alpha), F])
         return block._replace(q_mu=block.q_mu - b)
 
-    def _block_and_kl(
-        self, F: tf.Tensor, num_penalty_samples: int | None
-    ) -> tuple[Block, tf.Tensor]:
+    def _block_and_kl(self, K: Covariances, columns: tf.Tensor) -> tuple[Block, tf.Tensor]:
         """The base set's block, and the KL from some columns of ``Cvv``, by one factorization."""
-        alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
-        columns = tf.range(self.X_data.sizes[1])
-        if num_penalty_samples is not None:
-            columns = random_draws.different(self.X_data.sizes[1], num_penalty_samples)
+        alpha = tf.convert_to_tensor(self._alpha)
         chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
-        Kuj = tf.gather(K, columns, axis=1)  # [M, s]
-        *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])
-        b, b_chosen = bs
-        Kvj_chosen = tf.linalg.matmul(self._Kvv_columns(columns), chosen)  # [M2, P]
-        Kuu_diag = tf.linalg.diag_part(set_covariance(self._base_set, self.kernel))
-        jitter = linalg.jitter(Kuu_diag, self.jitter)
+        sides = [tf.linalg.matmul(K.Kuv, alpha), tf.linalg.matmul(K.Kuj, chosen), K.Kuf]
+        b, b_chosen, block = self._project(sides, K.prior)
+        Kvj_chosen = tf.linalg.matmul(K.Kvj, chosen)  # [M2, P]
         # sum_j alpha_j (Cvv alpha)_j, with Cvv alpha = Kvv alpha - B^T b + eps alpha
         quadratic = tf.reduce_sum(Kvj_chosen * alpha) - tf.reduce_sum(b_chosen * b)
-        quadratic += jitter * tf.reduce_sum(tf.square(chosen))
+        quadratic += K.prior.jitter * tf.reduce_sum(tf.square(chosen))
         share = self.X_data.sizes[1] / tf.cast(tf.size(columns), alpha.dtype)
         kl = kl_from_standard_normal(block.q_mu, block.q_sqrt) + 0.5 * share * quadratic
         return block._replace(q_mu=block.q_mu - b), kl
 
-    def _project(self, columns: list[tf.Tensor]) -> list[Any]:
+    def _covariances(self, X: tf.Tensor, columns: tf.Tensor) -> Covariances:
+        """What the terms of an ELBO need; of points by one evaluation on a GPU."""
+        (Z, O), kernel = self.X_data.sets, self.kernel
+        M, M2 = self.X_data.sizes
+        union = joined([Z, O]) if self.whiten else None
+        if type(union) is not InducingPoints:
+            Kuv, Kvj = self._cross_sets(), self._Kvv_columns(columns)
+            Kuf, Kvf = (cross_covariance(part, kernel, X) for part in (Z, O))
+            prior, Kuj = self._base.prior(), tf.gather(Kuv, columns, axis=1)
+            return Covariances(prior, Kuv, Kuj, Kuf, Kvj, Kvf)
+        first, second = tf.split(union.Z, [M, M2], axis=0)
+        others = tf.concat([first, tf.gather(second, columns), X], axis=0)
+        rows = tf.split(covariance(kernel, union.Z, others), [M, M2], axis=0)
+        sizes = [M, columns.shape[0], -1]
+        (Kuu, Kuj, Kuf), (Kvu, Kvj, Kvf) = (tf.split(row, sizes, axis=1) for row in rows)
+        diagonal = kernel(first, full_cov=False)
+        jitter = linalg.jitter(diagonal, self.jitter)
+        Kuu = tf.linalg.set_diag(Kuu, diagonal + jitter)
+        prior = Prior([[Kuu]], ["Kuu (covariance of the base inducing set)"], jitter)
+        return Covariances(prior, tf.transpose(Kvu), Kuj, Kuf, Kvj, Kvf)
+
+    def _project(self, columns: list[tf.Tensor], prior: Prior | None = None) -> list[Any]:
         """``Luu^-1`` times all but the last group of columns, and the block for the last group."""
-        (block,) = self._base.project([tf.concat(columns, axis=1)])
+        (block,) = self._base.project([tf.concat(columns, axis=1)], prior=prior)
         *parts, A = tf.split(block.A, [c.shape[1] for c in columns[:-1]] + [-1], axis=1)
         return [*parts, block._replace(A=A)]
 

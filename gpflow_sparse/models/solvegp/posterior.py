@@ -1,7 +1,7 @@
 """The posterior process of SOLVE-GP: one whitened Gaussian block per inducing set."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,8 @@ from gpflow.posteriors import PrecomputedValue
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
+    joined,
+    joint_covariances,
     set_covariance,
 )
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
@@ -26,8 +28,21 @@ from gpflow_sparse.posteriors.pathwise import (
     unstack,
 )
 
+# The name in error messages of the matrix of all sets.
+_UNION = "Kuu (covariance of all inducing sets)"
 # Mean and factor of q for each set.
 QMoments = Sequence[tuple[tf.Tensor, tf.Tensor | None]]
+
+
+class Prior(NamedTuple):
+    """The covariance of all sets."""
+
+    K: block_elimination.BlockMatrix
+    """``[[Kuu], [Kvu, Kvv], ...]``, jitter included."""
+    names: list[str]
+    """Names of the diagonal blocks in error messages."""
+    jitter: tf.Tensor
+    """What is added to the diagonal, a scalar."""
 
 
 class OrthogonalPosterior(BlockPosterior):
@@ -66,19 +81,35 @@ class OrthogonalPosterior(BlockPosterior):
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """One block for each set: A, D, ... with the whitened mean and factor."""
-        # [Kuf, Kvf, ...], [M_b, n] each
-        dtype = linalg.batch_dtype(X.dtype) if cache is None else X.dtype
-        F = [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
         if cache is None:
-            return self.project(F)
-        A = self._cached_projection(cache, F)
+            return self._projected(X)
+        A = self._cached_projection(cache, self._cross_covariances(X, X.dtype))
         return [Block(a, m, R) for a, (m, R) in zip(A, self._cached_q(cache), strict=True)]
+
+    def _projected(self, X: tf.Tensor) -> list[Block]:
+        """:meth:`blocks` of the current parameters; by one factor of all sets on a GPU."""
+        dtype = linalg.batch_dtype(X.dtype)
+        union = joined(self.X_data.sets) if self.whiten and dtype == X.dtype else None
+        if union is None:
+            return self.project(self._cross_covariances(X, dtype))
+        K, F = joint_covariances(union, self.kernel, X, self.jitter)
+        (A,) = block_elimination.project([[K]], [F], [_UNION])
+        parts = tf.split(A, self.X_data.sizes, axis=0)
+        return [Block(part, m, R) for part, (m, R) in zip(parts, self._q(), strict=True)]
+
+    def _cross_covariances(self, X: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        """``[Kuf, Kvf, ...]``, ``[M_b, n]`` each."""
+        union = joined(self.X_data.sets)
+        if union is not None:
+            F = cross_covariance(union, self.kernel, X, dtype)
+            return tf.split(F, self.X_data.sizes, axis=0)
+        return [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         if cache is None or not self._is_rotated(cache):
             return super()._marginals(cache, X)
-        F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]
-        A, size = self._cached_projection(cache, F), len(F)
+        A = self._cached_projection(cache, self._cross_covariances(X, X.dtype))
+        size = len(A)
         blocks = list(map(Block, A, cache[size : 2 * size], cache[2 * size :]))
         return rotated_marginals(self._prior_variances(X, blocks), blocks)
 
@@ -96,44 +127,44 @@ class OrthogonalPosterior(BlockPosterior):
             A.append(tf.add_n([*parts, linalg.lower_matmul(own, F[i])]))
         return A
 
-    def project(self, F: Sequence[tf.Tensor], q: QMoments | None = None) -> list[Block]:
+    def project(
+        self, F: Sequence[tf.Tensor], q: QMoments | None = None, prior: Prior | None = None
+    ) -> list[Block]:
         """
         Blocks with ``chol(K)^-1 F``.
 
         :param F: ``[Kuf, Kvf, ...]``, or other columns.
         :param q: :meth:`_q`, where it has been read already.
+        :param prior: :meth:`prior`, where it has been computed already.
         """
         q = self._q() if q is None else q
+        prior = self.prior() if prior is None else prior
         # block elimination: chol(K) = [[Luu, 0], [B^T, Lvv]], solved for [A, D]
         if self.whiten:
-            K, names = self._prior()
-            A = block_elimination.project(K, F, names)
+            A = block_elimination.project(prior.K, F, prior.names)
         else:
-            L = self._factor()
+            L = block_elimination.block_cholesky(prior.K, prior.names)
             factor = block_elimination.cast(L, F[0].dtype)
             A, q = block_elimination.block_solve(factor, F), self._whitened(L, q)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
-    def _prior(self) -> tuple[block_elimination.BlockMatrix, list[str]]:
-        """
-        ``[[Kuu], [Kvu, Kvv], ...]`` with the same jitter on every diagonal block, and the names of
-        the diagonal blocks in error messages.
-        """
+    def prior(self) -> Prior:
+        """The covariance of all sets, with the same jitter on every diagonal block."""
         sets = self.X_data.sets
         diagonal = [set_covariance(s, self.kernel) for s in sets]
         rough = [i for i, s in enumerate(sets) if getattr(s, "needs_jitter", True)]
-        if rough:
-            scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough], axis=0)
-            amount = linalg.jitter(scale, self.jitter)
+        scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough or [0]], axis=0)
+        amount = linalg.jitter(scale, self.jitter)
         for i in rough:
             diagonal[i] = linalg.add_jitter(diagonal[i], amount)
         K = [[*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)]
         names = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, len(sets))]
-        return K, ["Kuu (covariance of the base inducing set)", *names]
+        return Prior(K, ["Kuu (covariance of the base inducing set)", *names], amount)
 
     def _factor(self) -> block_elimination.BlockMatrix:
         """``chol(K)``: ``[[Luu], [B^T, Lvv], ...]``."""
-        return block_elimination.block_cholesky(*self._prior())
+        K, names, _ = self.prior()
+        return block_elimination.block_cholesky(K, names)
 
     def _tensors(self) -> list[tf.Tensor]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""

@@ -16,7 +16,7 @@ from gpflow_sparse.models.solvegp import residual_blocks
 from gpflow_sparse.models.solvegp.model import SOLVEGP
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.models.training_data import count_rows, read
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics import devices, linalg
 from gpflow_sparse.numerics.streaming import has_all_rows, streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -220,7 +220,9 @@ class SOLVEGPR(RegressionModel):
             return self._bounded(self._sums_of(X, Y, A), X, A)
 
         columns = sum(self.inducing_variable.sizes)
-        block_rows = max(_ROWS_PER_COLUMN * columns, _BLOCK_ENTRIES // columns)
+        block_rows = max(
+            _ROWS_PER_COLUMN * columns, devices.block_entries(_BLOCK_ENTRIES) // columns
+        )
         data = read(self.data, self.dtype)
         return collapsed.RowSums(*streamed_sum(sums, data, block_rows=block_rows))
 
@@ -248,7 +250,9 @@ class SOLVEGPR(RegressionModel):
             return [tf.reduce_sum(tf.linalg.matmul(Kff, PT) * tf.gather(PT, rows))]
 
         # the number of rows of a variable is not known while tracing
-        block_rows = max(1, 2 * _BLOCK_ENTRIES // (X.shape[0] or _MAX_PAIRED_ROWS))
+        block_rows = max(
+            1, devices.block_entries(2 * _BLOCK_ENTRIES) // (X.shape[0] or _MAX_PAIRED_ROWS)
+        )
         data = (tf.range(tf.shape(X)[0]), X)
         (trace,) = streamed_sum(traces, data, (tf.transpose(P),), block_rows=block_rows)
         return trace

@@ -29,6 +29,7 @@ from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
 from gpflow_sparse.models.training_data import keep_training_data
+from gpflow_sparse.numerics import devices
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -111,7 +112,7 @@ def _row_blocks(
     model: Any, data: Any, prior: NeighborPrior, place: int, columns: slice
 ) -> Iterator[_Block]:
     s2 = model.likelihood.variance
-    rows = max(1, _ENTRIES // int(model.points.num_neighbors) ** 2)
+    rows = max(1, devices.block_entries(_ENTRIES) // int(model.points.num_neighbors) ** 2)
     needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
     num_rows = sum(len(x) for x, _ in _data_blocks(model, data, rows)) if needed else None
     for x, y in _data_blocks(model, data, rows):

@@ -240,7 +240,7 @@ class SWSGP(VariationalModel):
         """As many inducing points as the batch has rows, or all."""
         M, n = self.q_mu.shape[0], random_draws.num_rows(X)
         count = tf.minimum(n, M) if tf.is_tensor(n) else min(n, M)
-        return subsampling.draw_indices(M, count)
+        return subsampling.draw_indices(M, count)[0]
 
     def _bound_of(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
         """

@@ -141,7 +141,7 @@ class NeighborPosterior(SparsePosterior):
             size = H**2 * int(q.S.shape[0])
         else:
             size = H * (1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
-        size = max(size, H**2)
+        size = max(size, H**2, self.X_data.entries_of_search)
 
         def moments(X: tf.Tensor) -> MeanAndVariance:
             neighbors = self.X_data.neighbors(X, self.kernel)

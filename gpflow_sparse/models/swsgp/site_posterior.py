@@ -131,7 +131,8 @@ class SitePosterior(SparsePosterior):
 
     def _row_size(self, sites: Cache) -> int:
         """Entries for each row in the largest tensor of a prediction."""
-        return int(self.X_data.num_neighbors) ** 2 * int(sites[0].shape[1])
+        of_moments = int(self.X_data.num_neighbors) ** 2 * int(sites[0].shape[1])
+        return max(of_moments, self.X_data.entries_of_search)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
