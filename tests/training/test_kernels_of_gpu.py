@@ -100,7 +100,11 @@ def test_steps_compiled_by_xla_equal_those_of_the_graph(name, gpu, monkeypatch):
     monkeypatch.setattr(
         random_draws, "different", lambda size, count, sets=1: [tf.range(count) * 2 % size] * sets
     )
-    monkeypatch.setattr(random_draws, "normal", lambda shape, dtype: 0.3 * tf.ones(shape, dtype))
+    ones = {"normal": 0.3, "rademacher": 1.0}
+    for name_of_draw, value in ones.items():
+        monkeypatch.setattr(
+            random_draws, name_of_draw, lambda shape, dtype, v=value: v * tf.ones(shape, dtype)
+        )
     ends = []
     for xla in (False, True):
         model, step, inputs = make_step(name)

@@ -60,7 +60,9 @@ def graph(output: Path | None, quick: bool) -> Tables:
         for device in ("CPU", "GPU")
     }
     if output is not None:
-        text = "\n\n".join(f"## {name.capitalize()}\n\n{_table(r)}" for name, r in tables.items())
+        text = "\n\n".join(
+            f"## {name[0].upper()}{name[1:]}\n\n{_table(r)}" for name, r in tables.items()
+        )
         page = _PAGE.format(version=tf.__version__, tables=text)
         files.write_text(output / "graph.md", page)
     return tables
