@@ -7,8 +7,8 @@ the seed of the run and the number of the step, so that a step can be repeated b
 checkpoint or beside another training run in a thread. Outside of such a block,
 ``tf.random.set_seed`` decides, as in all of TensorFlow.
 
-TensorFlow chooses the algorithm: Philox on CPUs and GPUs, so that draws are equal there, and others
-under XLA and on TPUs. To name it would take five times as many operations a draw.
+TensorFlow chooses the algorithm, since to name it takes five times as many operations a draw. Its
+kernels for CPUs, which a test compares, and for GPUs take Philox (2.21); XLA makes other draws.
 """
 
 import contextlib

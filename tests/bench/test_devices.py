@@ -7,6 +7,7 @@ import pytest
 
 from bench import devices
 from bench.device_models import Cases, Sizes
+from gpflow_sparse.numerics import devices as device_policy
 
 CASES = Cases(Sizes(400, 64, 32, 8, 100, 200, 8, 50)).all()
 
@@ -21,6 +22,16 @@ def test_losses_are_equal_with_and_without_xla(title):
     np.testing.assert_allclose(rows[0]["losses"], rows[1]["losses"], rtol=1e-9)
     steps_change_the_model = len(set(rows[0]["losses"])) > 1
     assert steps_change_the_model == title.startswith("SOLVEGP")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("title", [title for title in CASES if not title.startswith("GPflow")])
+def test_predictions_as_for_a_gpu_are_equal_with_and_without_xla(title, monkeypatch):
+    monkeypatch.setattr(device_policy, "sees_gpu", lambda: True)
+    found = [devices.prediction(CASES[title], xla) for xla in (False, True)]
+    ends = [predict(*arguments(0)) for predict, arguments in found]
+    for got, expected in zip(*ends, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.nightly

@@ -79,7 +79,7 @@ def test_every_search_takes_the_lower_index_of_equally_near_points(rng, monkeypa
             np.testing.assert_array_equal(index.query(X, H), order[:, :H])
             np.testing.assert_array_equal(index.query(X[3:4], H), order[3:4, :H])
     for most in (700, 256):
-        monkeypatch.setattr(f"{module}._MAX_AT_ONCE", most)
+        monkeypatch.setattr(f"{module}.MAX_AT_ONCE", most)
         compiled = tf.function(lambda X: nearest(X, Z, 16), autograph=False)
         np.testing.assert_array_equal(compiled(X), order[:, :16])
 
@@ -115,7 +115,7 @@ def test_equally_near_points_before_a_row_come_in_order(rng):
 def test_parts_of_the_points_are_searched_as_all_of_them(rng, monkeypatch):
     X, Z, before = rng.normal(size=(9, 2)), rng.normal(size=(70, 2)), tf.range(0, 72, 8)
     expected = nearest(X, Z, 4), nearest(X, Z, 4, before)
-    monkeypatch.setattr(f"{module}._MAX_AT_ONCE", 16)  # the last part has 6
+    monkeypatch.setattr(f"{module}.MAX_AT_ONCE", 16)  # the last part has 6
     compiled = tf.function(lambda: (nearest(X, Z, 4), nearest(X, Z, 4, before)), autograph=False)
     np.testing.assert_array_equal(compiled(), expected)
 

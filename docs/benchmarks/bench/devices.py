@@ -51,7 +51,8 @@ below, of `predict_f` of a cached posterior. 64 and 32 are the precisions, XLA i
 seeds, of the losses of the first three steps, or of the average mean and variance that untrained
 models predict. "MB" is the peak of memory on the GPU in float64. An empty cell was not reached.
 CPU times were taken while other processes were tracing. At that commit (855703f) factors were
-split into blocks on a GPU too; [since then steps have fewer operations](../gpu.md#counted-without-a-gpu).
+split into blocks on a GPU too; [since then steps have fewer
+operations](../gpu.md#counted-without-a-gpu).
 
 ## Training steps
 
