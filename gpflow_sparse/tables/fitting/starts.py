@@ -23,8 +23,7 @@ from gpflow_sparse.tables.fitting.observations import (
     is_standardized,
     make_likelihood,
 )
-from gpflow_sparse.tables.methods.points import rows_repeat
-from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, num_distinct
+from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, num_distinct, rows_repeat
 
 KERNELS = {
     "matern52": gpflow.kernels.Matern52,

@@ -60,6 +60,11 @@ def require_valid(options: Any) -> None:
             raise ValueError(f"{name} must be {expected}, got {value}.")
 
 
+def _fields_of(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a class, none of one that is no dataclass."""
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+
+
 def _has_type(value: Any, kind: Any) -> bool:
     """Whether a value has a plain type, or one of a union; NumPy's numbers are numbers."""
     if isinstance(kind, types.UnionType):
@@ -126,6 +131,14 @@ class Recipe:
         "they say; below 8,000 rows 100 are held out for them, or a twentieth if that is more.",
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
+
+    def __init_subclass__(cls) -> None:
+        """Give another default of an option of a base class the help and the limits there."""
+        known = {f.name: f for base in cls.__mro__[:0:-1] for f in _fields_of(base)}
+        for name in known.keys() & cls.__annotations__.keys():
+            if not isinstance(default := cls.__dict__[name], dataclasses.Field):
+                field = dataclasses.field(default=default, metadata=known[name].metadata)
+                setattr(cls, name, field)
 
     def __post_init__(self) -> None:
         require_valid(self)
@@ -214,10 +227,7 @@ class Recipe:
         :param num_distinct: distinct training rows.
         :param num_rows: all training rows; None if none is repeated.
         """
-        from gpflow_sparse.tables.methods.points import shrunk
-
-        few = hasattr(self, "num_inducing") and not self.takes_images  # images have many patches
-        return shrunk(self, num_distinct, num_rows) if few else self
+        return self
 
     def with_steps(self: Self, num_steps: int, learning_rate: float | None = None) -> Self:
         """The recipe with another number of steps, and another learning rate unless None."""
@@ -264,9 +274,7 @@ class Recipe:
             is taken to need the time until then.
         :param options: further arguments of :func:`gpflow_sparse.training.fit`.
         """
-        from gpflow_sparse.tables.methods.steps import fit_steps
-
-        return fit_steps(self, model, rows, until, options)
+        raise NotImplementedError
 
     def finish(
         self, model: "gpflow.models.GPModel", seconds: float = math.inf
