@@ -31,7 +31,6 @@ from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegresso
 from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
 from gpflow_sparse.tables.estimators.stored import as_text
 from gpflow_sparse.tables.fitting.calibration import summary
-from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
@@ -297,8 +296,8 @@ def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
         table = pd.DataFrame(P, columns=[f"probability_{label}" for label in estimator.classes_])
         return table.assign(**{"class": estimator.classes_[P.argmax(axis=1)]})
     standardizer = estimator.model_.standardizer
-    inputs, _ = estimator._encoded(frame)
-    (point, _, variance), ends = predict_interval(estimator._posterior, standardizer, inputs)
+    observed = estimator._observed(frame)
+    (point, _, variance), ends = observed.original, observed.interval()
     suffixes = [""] if point.shape[1] == 1 else [f"_{p}" for p in range(point.shape[1])]
     columns = {
         "mean" if standardizer.y_transform == "none" else "median": point,

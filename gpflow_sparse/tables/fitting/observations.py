@@ -1,4 +1,7 @@
-"""Likelihoods by name, and quantiles and samples of new observations given a Gaussian f."""
+"""
+Likelihoods by name, their outputs as noisy observations of f, and quantiles and samples of new
+observations given a Gaussian f.
+"""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -6,7 +9,9 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow import likelihoods as gpflow_likelihoods
+from scipy.special import digamma
 
 from gpflow_sparse import likelihoods
 
@@ -14,6 +19,8 @@ from gpflow_sparse import likelihoods
 _NUM_DRAWS = 2000
 BLOCK = 500
 """Rows whose draws are in memory together."""
+# Of the mean output, below which an output counts as this; the logarithm of 0 is infinite.
+_LOWEST = 1e-4
 # Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
 STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
@@ -25,10 +32,6 @@ NOT_STANDARDIZED = {
     "poisson": gpflow_likelihoods.Poisson,
     "exponential": gpflow_likelihoods.Exponential,
     "gamma": gpflow_likelihoods.Gamma,
-}
-CLASSES = {
-    "bernoulli": gpflow_likelihoods.Bernoulli,
-    "bernoulli_logit": likelihoods.BernoulliLogit,
 }
 
 
@@ -59,7 +62,10 @@ def make_likelihood(
             "one_versus_rest": lambda: likelihoods.OneVersusRest(num_classes),
         }
     if num_classes == 2:
-        known = dict(CLASSES)
+        known = {
+            "bernoulli": gpflow_likelihoods.Bernoulli,
+            "bernoulli_logit": likelihoods.BernoulliLogit,
+        }
     if likelihood not in (None, *known):
         raise ValueError(
             f"likelihood must be {', '.join(known)}{' for classes' if num_classes else ''}, or in "
@@ -79,6 +85,31 @@ def has_heavy_tails(likelihood: Any) -> bool:
     """Whether outliers are expected of the noise: for a name, an object or None."""
     kinds = gpflow_likelihoods.StudentT, likelihoods.Laplace
     return likelihood in ("student_t", "laplace") or isinstance(likelihood, kinds)
+
+
+def log_rates(likelihood: gpflow.likelihoods.Likelihood, Y: np.ndarray) -> Any:
+    """
+    Estimates ``[N, P]`` of f, each from its own output, and the mean of f ``[P]``.
+
+    Exponential and gamma outputs y of the scale exp(f) have ``E[log y] = f + digamma(shape)``;
+    counts have nearly ``E[log(y + 1/2)] = f`` unless they are few. With these estimates starting
+    hyperparameters are found as for regression, and a prior mean makes them independent of the unit
+    of Y.
+
+    :return: None for other likelihoods and links.
+    """
+    if getattr(likelihood, "invlink", None) is not tf.exp:
+        return None
+    if isinstance(likelihood, gpflow_likelihoods.Poisson):
+        rates = Y / float(likelihood.binsize)
+        estimates = np.log(rates + 0.5 / float(likelihood.binsize))
+        least = np.maximum(rates.mean(axis=0), 0.5 / rates.shape[0])
+        return estimates, np.minimum(estimates.mean(axis=0), np.log(least))
+    if not isinstance(likelihood, gpflow_likelihoods.Exponential | gpflow_likelihoods.Gamma):
+        return None
+    shape = likelihood.shape.numpy() if isinstance(likelihood, gpflow_likelihoods.Gamma) else 1.0
+    estimates = np.log(np.maximum(Y, _LOWEST * Y.mean(axis=0))) - digamma(shape)
+    return estimates, estimates.mean(axis=0)
 
 
 def quantiles(

@@ -17,10 +17,10 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.initialization.repeated_rows import rows_not_held_out
 from gpflow_sparse.kernels import LinearMap, product_of
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.tables.fitting.log_rates import log_rates
 from gpflow_sparse.tables.fitting.observations import (
     has_heavy_tails,
     is_standardized,
+    log_rates,
     make_likelihood,
 )
 from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, num_distinct, rows_repeat

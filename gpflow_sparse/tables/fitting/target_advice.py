@@ -71,4 +71,4 @@ def warn_of_outliers(Y: np.ndarray) -> None:
     """A warning, for the caller of an estimator's ``fit``, for each column [N, P] with outliers."""
     for column, values in enumerate(Y.T):
         if found := outliers_of("y" if Y.shape[1] == 1 else f"y[:, {column}]", values):
-            warnings.warn(found, stacklevel=7)
+            warnings.warn(found, stacklevel=6)
