@@ -39,7 +39,7 @@ from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
 from gpflow_sparse.tables.reading.cells import ReadingOptions
-from gpflow_sparse.tables.reading.encoder import as_frame
+from gpflow_sparse.tables.reading.tables import as_frame
 from gpflow_sparse.tables.reading.targets import require_groups
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count
@@ -116,12 +116,9 @@ class SparseGPEstimator(BaseEstimator):
             start=getattr(self, "model_", None) if self.warm_start else None,
             checkpoint_dir=self.checkpoint_dir,
         )
-        self.recipe_, self.method_, self.attempts_ = (
-            choice.recipe,
-            choice.recipe.name,
-            choice.attempts,
-        )
-        self.reason_, self.interrupted_ = choice.reason, choice.interrupted
+        self.recipe_, self.attempts_ = choice.recipe, choice.attempts
+        self.method_, self.reason_ = choice.recipe.name, choice.reason
+        self.interrupted_ = choice.interrupted
         self._use_model(model)
         return self
 

@@ -81,8 +81,7 @@ def build_model(
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
     recipe = _with_bound(recipe, dataset, made)
-    given: dict[str, Any] = {}
-    rows = dataset.train
+    rows, given = dataset.train, dict[str, Any]()
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
     if dataset.weights is not None and recipe.holds_data:

@@ -60,11 +60,6 @@ def require_valid(options: Any) -> None:
             raise ValueError(f"{name} must be {expected}, got {value}.")
 
 
-def _fields_of(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a class, none of one that is no dataclass."""
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-
-
 def _has_type(value: Any, kind: Any) -> bool:
     """Whether a value has a plain type, or one of a union; NumPy's numbers are numbers."""
     if isinstance(kind, types.UnionType):
@@ -134,7 +129,8 @@ class Recipe:
 
     def __init_subclass__(cls) -> None:
         """Give another default of an option of a base class the help and the limits there."""
-        known = {f.name: f for base in cls.__mro__[:0:-1] for f in _fields_of(base)}
+        fields = [getattr(base, "__dataclass_fields__", {}) for base in cls.__mro__[:0:-1]]
+        known = {name: field for each in fields for name, field in each.items()}
         for name in known.keys() & cls.__annotations__.keys():
             if not isinstance(default := cls.__dict__[name], dataclasses.Field):
                 field = dataclasses.field(default=default, metadata=known[name].metadata)

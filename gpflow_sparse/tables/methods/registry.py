@@ -80,10 +80,7 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
 
     :raises ValueError: naming an option with a wrong value.
     """
-    known = read_options(method, options)
-    if method == AUTO:
-        known = {name: value for name, value in options.items() if name in (*known, *OF_METHODS)}
-    return recipe_of(method, **known) if method == AUTO else kind_of(method)(**known)
+    return kind_of(method)(**read_options(method, options))
 
 
 def recipe_of(method: str, **chosen: Any) -> Recipe:

@@ -23,8 +23,7 @@ from gpflow_sparse.tables.reading.columns import (
     unreadable,
     usual_decimal,
 )
-from gpflow_sparse.tables.reading.encoder import as_frame
-from gpflow_sparse.tables.reading.tables import DEFAULT, column_named
+from gpflow_sparse.tables.reading.tables import DEFAULT, as_frame, column_named
 
 _FEW_VALUES = 10
 
