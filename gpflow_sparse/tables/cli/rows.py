@@ -12,7 +12,7 @@ from pandas.util import hash_pandas_object
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
-from gpflow_sparse.tables.fitting.target_advice import advice_on
+from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, numbers
 from gpflow_sparse.tables.reading.columns import Column

@@ -9,8 +9,7 @@ import pandas as pd
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
-from gpflow_sparse.tables.fitting.target_advice import warn_of_outliers
-from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve, warn_of_outliers
 from gpflow_sparse.tables.methods.convolutional import parse_shape
 from gpflow_sparse.tables.methods.registry import kind_of
 from gpflow_sparse.tables.reading.cells import ReadingOptions
