@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from gpflow_sparse import _names
-from gpflow_sparse.tables.methods import automatic, base, registry
+from gpflow_sparse.tables.methods import base, registry
 
 _KINDS: dict[str, type[base.Recipe]] = {
     name.replace("-", "_"): kind
-    for name, kind in (registry.RECIPES | {"auto": automatic.Auto}).items()
+    for name, kind in (registry.RECIPES | {"auto": registry.Auto}).items()
 }
 # made by __getattr__
 __all__ = [  # noqa: F822
