@@ -239,10 +239,7 @@ class Observations:
 
 
 def moments_in_chunks(
-    model: Any,
-    method: str,
-    rows: np.ndarray,
-    chunk_size: int,
+    model: Any, method: str, rows: np.ndarray, chunk_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Means and variances of standardized rows, float64 [N, P].

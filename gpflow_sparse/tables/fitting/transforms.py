@@ -72,12 +72,7 @@ def resolve(
 
 
 def _densities(
-    transform: str,
-    X: np.ndarray,
-    Y: np.ndarray,
-    given: np.ndarray,
-    held_out: np.ndarray,
-    seed: int,
+    transform: str, X: np.ndarray, Y: np.ndarray, given: np.ndarray, held_out: np.ndarray, seed: int
 ) -> np.ndarray:
     """Log densities of held-out rows ``[n]`` in original units; minus infinity on failure."""
     scaler = Standardizer.fit(X[given], Y[given], transform=transform)

@@ -108,11 +108,7 @@ def _num_folds(num_rows: int, num_classes: int | None) -> int:
 
 
 def fit_tree_mean(
-    dataset: Dataset,
-    kernel: Any,
-    noise_variance: Any,
-    seed: int = 0,
-    weight: float | None = None,
+    dataset: Dataset, kernel: Any, noise_variance: Any, seed: int = 0, weight: float | None = None
 ) -> TreeMean:
     """
     The average of the trees of five folds, of two folds of more than 50,000 rows, weighted as the
@@ -197,11 +193,7 @@ def _weight(
     count = min(_HELD_OUT, len(order) // 5)
     held_out, rest = dataset.take(order[:count]), dataset.take(order[count:])
     model = gs.models.NearestNeighborGP(
-        rest.train,
-        kernel,
-        num_neighbors=_NEIGHBORS,
-        noise_variance=noise,
-        row_weights=rest.weights,
+        rest.train, kernel, num_neighbors=_NEIGHBORS, noise_variance=noise, row_weights=rest.weights
     )
     X, y = held_out.train[0], held_out.train[1][:, 0]
     errors = y - model.predict_f(X)[0].numpy()[:, 0], y - trees[order[:count]]

@@ -22,9 +22,7 @@ class ODVGP(NaturalSteps, options.Points):
 
     num_orthogonal: int = options.num_orthogonal()
     num_penalty_samples: int = option(
-        256,
-        "Columns of the penalty drawn in a step; 0 for all.",
-        least=0,
+        256, "Columns of the penalty drawn in a step; 0 for all.", least=0
     )
     bound: str = options.bound()
     whiten: bool = options.whiten()

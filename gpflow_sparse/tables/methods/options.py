@@ -16,9 +16,7 @@ _KERNELS = ["matern12", "matern32", "matern52", "squared_exponential"]
 def bound() -> Any:
     """Name of the objective."""
     return option(
-        "standard",
-        "The objective; log is tighter at the same cost.",
-        choices=["standard", "log"],
+        "standard", "The objective; log is tighter at the same cost.", choices=["standard", "log"]
     )
 
 

@@ -26,9 +26,7 @@ class SampledSteps(Batches):
         "anchored", "Variance reduction of gradients.", choices=["anchored", "none"]
     )
     num_control_rows: int = option(
-        500,
-        "Rows of the control variate, where the mean is known exactly.",
-        least=1,
+        500, "Rows of the control variate, where the mean is known exactly.", least=1
     )
     batch_size: int = 500
     learning_rate: float = option(0.1, "Peak rate of Adagrad.", positive=True)

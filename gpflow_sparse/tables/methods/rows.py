@@ -76,11 +76,7 @@ def choose_points(recipe: Any, X: np.ndarray, kernel: Any, *sizes: int) -> tuple
 
 def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
     """Arguments that all variational models take."""
-    return {
-        "num_latent_gps": int(likelihood.latent_dim or 1),
-        "num_data": len(data[0]),
-        **given,
-    }
+    return {"num_latent_gps": int(likelihood.latent_dim or 1), "num_data": len(data[0]), **given}
 
 
 def require_range(

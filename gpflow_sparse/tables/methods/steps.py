@@ -86,9 +86,7 @@ class NaturalSteps(Batches):
     """Options of training by steps on some of the rows, with natural gradients on q."""
 
     natural_gradients: float = option(
-        0.1,
-        "Step size of natural gradients on q; 0 leaves q to Adam.",
-        between=(0, 1),
+        0.1, "Step size of natural gradients on q; 0 leaves q to Adam.", between=(0, 1)
     )
 
 

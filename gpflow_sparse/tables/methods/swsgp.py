@@ -22,9 +22,7 @@ class SWSGP(Batches, options.Points):
     num_inducing: int = 10_000
     num_neighbors: int = option(32, "H, inducing points that a row uses.", least=1)
     kl_weighting: str = option(
-        "counts",
-        "Weights of the KL terms of neighborhoods.",
-        choices=["counts", "paper", "chain"],
+        "counts", "Weights of the KL terms of neighborhoods.", choices=["counts", "paper", "chain"]
     )
     covariance: str = option("diag", "Covariance of q.", choices=["diag", "dense"])
     bound: str = options.bound()
