@@ -9,16 +9,13 @@ import tensorflow as tf
 from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
-from gpflow_sparse.tables.fitting.observations import (
-    blocks,
-    can_sample,
-    quantiles,
-    sample_marginals,
-)
+from gpflow_sparse.tables.fitting.observations import blocks, can_sample, sample_outputs
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 
 # Full chunks from which predictions are compiled: tracing takes the time of about twenty.
 _COMPILED = 32
+# Draws of f and y per row where there is no formula.
+_NUM_DRAWS = 2000
 # Quantiles from which the CRPS is computed: of a transformed output, and of a mixture.
 _NUM_LEVELS, _FEWER_LEVELS = 500, 100
 
@@ -123,11 +120,39 @@ class Observations:
     @functools.cached_property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of standardized observations ``[N, P]``."""
-        return moments_in_chunks(self._model, "predict_y", self.rows, self._chunk_size)
+        return self._moments("predict_y")
 
     @functools.cached_property
     def _moments_of_f(self) -> tuple[np.ndarray, np.ndarray]:
-        return moments_in_chunks(self._model, "predict_f", self.rows, self._chunk_size)
+        return self._moments("predict_f")
+
+    def _moments(self, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Means and variances, float64 [N, P]; of many rows the method is compiled, and so is that of
+        few rows when it is called again and again.
+
+        :param method: "predict_f" or "predict_y".
+        :raises ValueError: if variances of observations are negative.
+        """
+        X, parts = tf.convert_to_tensor(self.rows, gpflow.default_float()), []
+        predict = whole = getattr(self._model, method)
+        num_rows, size = len(self.rows), self._chunk_size
+        if isinstance(self._model, CachedModel):
+            size = 1 if self._model.takes_single_rows(num_rows) else size
+            if size == 1 or num_rows >= _COMPILED * size:
+                whole = self._model.compiled(method)
+        for start in range(0, num_rows, size):
+            chunk = X[start : start + size]
+            found = (whole if len(chunk) == size else predict)(chunk)
+            parts.append([np.asarray(part) for part in found])
+        mean, variance = (np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True))
+        if method == "predict_y" and (negative := np.sum(variance < 0.0)):
+            raise ValueError(
+                f"{negative} of {variance.size} predicted variances are negative, down to "
+                f"{variance.min():.3g}: rounding has taken the model's digits. Train it in "
+                "float64, or with fewer points."
+            )
+        return mean, variance
 
     @functools.cached_property
     def original(self) -> Predicted:
@@ -165,7 +190,9 @@ class Observations:
             parts = [self._quantiles(chunk, levels).numpy() for chunk in chunks]
             ends = list(np.concatenate(parts, axis=1).astype(np.float64))
         else:
-            ends = quantiles(self._model.likelihood, *self._moments_of_f, levels)
+            draws = (self._draws(part) for part in blocks(len(self.rows)))
+            parts = [np.quantile(points, levels, axis=0) for points in draws]
+            ends = list(np.concatenate(parts, axis=1))
         return [self.standardizer.inverse_outputs(end) for end in ends]
 
     def compare(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -199,7 +226,7 @@ class Observations:
         """As :meth:`compare`, from draws of every observation."""
         pit, central, scores = np.empty(Y.shape), np.empty(Y.shape), []
         for part in blocks(len(Y)):
-            points = self._draws(part)
+            points = self._original_draws(part)
             # half of the ties, which counts have, are below; intervals hold all or none of them
             below, up_to = np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)
             pit[part] = 0.5 * (below + up_to)
@@ -218,9 +245,14 @@ class Observations:
         return tf.constant(mean + np.sqrt(variance) * stats.norm.ppf(levels)[:, None, None])
 
     def _draws(self, part: slice) -> np.ndarray:
-        """2,000 draws of every observation in original units ``[S, n, P]``."""
+        """2,000 draws of every standardized observation ``[S, n, P]``, independent between rows."""
         mean, variance = (moment[part] for moment in self._moments_of_f)
-        Z = tf.constant(sample_marginals(self._model.likelihood, mean, variance))
+        rng = np.random.RandomState(0)
+        F = mean + np.sqrt(variance) * rng.standard_normal((_NUM_DRAWS, *mean.shape))
+        return sample_outputs(self._model.likelihood, F, rng)
+
+    def _original_draws(self, part: slice) -> np.ndarray:
+        Z = tf.constant(self._draws(part))
         return self.standardizer.to_original_units(Z).numpy()  # type: ignore[no-any-return]
 
     def _summary_of_quantiles(self, part: slice) -> list[np.ndarray]:
@@ -230,44 +262,12 @@ class Observations:
 
     def _summary_of_draws(self, part: slice) -> list[np.ndarray]:
         """Medians, means and variances of draws."""
-        Y, likelihood = self._draws(part), self._model.likelihood
+        Y, likelihood = self._original_draws(part), self._model.likelihood
         found = [np.median(Y, axis=0), Y.mean(axis=0), Y.var(axis=0)]
         heavy = isinstance(likelihood, gpflow.likelihoods.StudentT)
         if heavy and self.standardizer.y_transform == "log":
             found[1:] = [np.full_like(part, np.inf) for part in found[1:]]
         return found
-
-
-def moments_in_chunks(
-    model: Any, method: str, rows: np.ndarray, chunk_size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Means and variances of standardized rows, float64 [N, P].
-
-    :param model: a model, or the predictor of a recipe; of many rows the method is compiled, and
-        so is that of few rows when it is called again and again.
-    :param method: "predict_f" or "predict_y".
-    :param chunk_size: rows in a call of the model.
-    :raises ValueError: if variances of observations are negative.
-    """
-    X, parts = tf.convert_to_tensor(rows, gpflow.default_float()), []
-    predict = whole = getattr(model, method)
-    if isinstance(model, CachedModel):
-        chunk_size = 1 if model.takes_single_rows(len(rows)) else chunk_size
-        if chunk_size == 1 or len(rows) >= _COMPILED * chunk_size:
-            whole = model.compiled(method)
-    for start in range(0, len(rows), chunk_size):
-        chunk = X[start : start + chunk_size]
-        found = (whole if len(chunk) == chunk_size else predict)(chunk)
-        parts.append([np.asarray(part) for part in found])
-    mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
-    if method == "predict_y" and (negative := np.sum(variance < 0.0)):
-        raise ValueError(
-            f"{negative} of {variance.size} predicted variances are negative, down to "
-            f"{variance.min():.3g}: rounding has taken the model's digits. Train it in float64, or "
-            "with fewer points."
-        )
-    return mean, variance
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:

@@ -1,10 +1,10 @@
 """
-Likelihoods by name, their outputs as noisy observations of f, and quantiles and samples of new
-observations given a Gaussian f.
+Likelihoods by name, their outputs as noisy observations of f, and samples of new observations
+given f.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -15,8 +15,6 @@ from scipy.special import digamma
 
 from gpflow_sparse import likelihoods
 
-# Draws of f and y per row where there is no formula.
-_NUM_DRAWS = 2000
 BLOCK = 500
 """Rows whose draws are in memory together."""
 # Of the mean output, below which an output counts as this; the logarithm of 0 is infinite.
@@ -112,42 +110,9 @@ def log_rates(likelihood: gpflow.likelihoods.Likelihood, Y: np.ndarray) -> Any:
     return estimates, estimates.mean(axis=0)
 
 
-def quantiles(
-    likelihood: gpflow.likelihoods.Likelihood,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    levels: Sequence[float],
-) -> list[np.ndarray]:
-    """
-    Quantiles of new observations at some levels, each [N, P], from 2,000 draws for every row.
-
-    :param mean: marginal means of f [N, P].
-    :param variance: marginal variances of f [N, P].
-    """
-    ends = [
-        np.quantile(sample_marginals(likelihood, mean[rows], variance[rows]), levels, axis=0)
-        for rows in blocks(len(mean))
-    ]
-    return list(np.concatenate(ends, axis=1))
-
-
 def blocks(num_rows: int) -> list[slice]:
     """Slices of rows whose draws fit into memory together."""
     return [slice(i, i + BLOCK) for i in range(0, num_rows, BLOCK)]
-
-
-def sample_marginals(
-    likelihood: gpflow.likelihoods.Likelihood, mean: np.ndarray, variance: np.ndarray
-) -> np.ndarray:
-    """
-    2,000 draws of every new observation [S, N, P], independent between rows.
-
-    :param mean: marginal means of f [N, P].
-    :param variance: marginal variances of f [N, P].
-    """
-    rng = np.random.RandomState(0)
-    F = mean + np.sqrt(variance) * rng.standard_normal((_NUM_DRAWS, *mean.shape))
-    return sample_outputs(likelihood, F, rng)
 
 
 def can_sample(likelihood: gpflow.likelihoods.Likelihood) -> bool:

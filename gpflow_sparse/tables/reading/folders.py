@@ -234,26 +234,22 @@ def _learn(
     return TableEncoder(options=options).fit(inputs), found.column
 
 
-class _Gaps:
-    """Cells of all files that were set to the median of the first rows."""
+def _notes_of_gaps(gaps: Sequence[tuple[Column, int, int, list[str]]]) -> Iterator[str]:
+    """
+    A sentence for each column with cells of all files that were set to the median.
 
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[Column, int, int, list[str]]] = {}
-
-    def add(self, column: Column, count: int, strange: list[str]) -> None:
-        """Count cells of a column, and those that cannot be read."""
-        _, before, num_strange, texts = self._found.get(column.name, (column, 0, 0, []))
-        texts = [*texts, *strange][:100]
-        self._found[column.name] = column, before + count, num_strange + len(strange), texts
-
-    def notes(self) -> Iterator[str]:
-        """A sentence for each column."""
-        for name, (column, count, num_strange, texts) in self._found.items():
-            strange = described(texts, column.kind, num_strange)
-            yield (
-                f"{count} cells of {name!r} in all files are set to the median of the first rows"
-                f"{f'; it has {strange}' if strange else ''}."
-            )
+    :param gaps: of blocks of rows a column, the count of such cells, of those that cannot be read,
+        and some of these.
+    """
+    for name in dict.fromkeys(column.name for column, *_ in gaps):
+        own = [gap for gap in gaps if gap[0].name == name]
+        columns, counts, num_strange, texts = zip(*own, strict=True)
+        found = [text for some in texts for text in some]
+        strange = described(found, columns[0].kind, sum(num_strange))
+        yield (
+            f"{sum(counts)} cells of {name!r} in all files are set to the median of the first rows"
+            f"{f'; it has {strange}' if strange else ''}."
+        )
 
 
 def _read_outputs(path: Path, frame: pd.DataFrame, target: Column, *, drop_bad: bool) -> np.ndarray:
@@ -279,15 +275,14 @@ def _convert(
     """Write the matrices and what else :class:`Shards` holds."""
     target, columns, options, drop_bad = asked
     encoder, target = _learn(files, target, columns, options, drop_bad)
-    gaps, scaler, notes, num_read = _Gaps(), StandardScaler(), dict[str, None](), 0
+    gaps, scaler, notes, num_read = [], StandardScaler(), dict[str, None](), 0
     names = [*encoder.get_feature_names_out(), target.name]
     with open(folder / "raw", "wb") as raw:
         for path in files:
             for frame in _frames(path, options):
                 notes |= dict.fromkeys(notes_of(frame))
                 X, found = encoder.encode(frame)
-                for column in found:
-                    gaps.add(*column)
+                gaps += [(c, n, len(bad), list(dict.fromkeys(bad))[:3]) for c, n, bad in found]
                 y = _read_outputs(path, frame, target, drop_bad=drop_bad)
                 block, num_read = np.column_stack([X, y])[np.isfinite(y)], num_read + len(y)
                 _require_squares(path, block, names)
@@ -307,7 +302,7 @@ def _convert(
         "columns": [dataclasses.asdict(column) for column in encoder.columns_],
         "target": dataclasses.asdict(target),
         "units": [part.tolist() for part in units[: 4 if scaled else 2]],
-        "notes": [*notes, *filter(None, (target.note, *encoder.notes_)), *gaps.notes()],
+        "notes": [*notes, *filter(None, (target.note, *encoder.notes_)), *_notes_of_gaps(gaps)],
     }
     (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
 

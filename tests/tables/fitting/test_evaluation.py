@@ -184,7 +184,7 @@ def test_negative_variances_are_refused_in_words_of_a_user():
             return X, tf.constant([[1.0], [-0.5], [0.0]], X.dtype)
 
     with pytest.raises(ValueError, match=r"1 of 3 predicted variances are negative, down to -0\.5"):
-        evaluation.moments_in_chunks(Lost(), "predict_y", np.zeros((3, 1)), 10)
+        Observations(Lost(), None, np.zeros((3, 1)), 10).moments  # noqa: B018
 
 
 def test_negative_variances_that_are_rounding_are_zero():
