@@ -6,17 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.diagnosis.inducing import UnavailableError
-from gpflow_sparse.models import DeepGP
+from gpflow_sparse.diagnosis.parameters import has_hidden_layers
 from gpflow_sparse.models.deep import LayerMoments
 from gpflow_sparse.validation import checks
 
 # Rows from which signal and noise are computed.
 MAX_ROWS = 500
-
-
-def has_hidden_layers(model: Any) -> bool:
-    """Whether it is a deep model of two layers or more."""
-    return isinstance(model, DeepGP) and len(model.layers) > 1
 
 
 def layer_signals(model: Any, X: Any) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ from gpflow.kernels import Kernel, MultioutputKernel, Stationary
 from gpflow.likelihoods import Gaussian
 from scipy.spatial import cKDTree
 
-from gpflow_sparse.models import DeepGP
-
 # An input is irrelevant if its lengthscale is at least so many standard deviations of its column,
 # and the mean squared change of f over one of them is below this fraction of the variance of Y.
 LONG_LENGTHSCALE, SMALL_EFFECT = 30.0, 0.01
@@ -38,10 +36,14 @@ def column_lengthscales(kernel: Any, num_columns: int) -> np.ndarray | None:
     return scales
 
 
+def has_hidden_layers(model: Any) -> bool:
+    """Whether it is a deep model of two layers or more."""
+    return len(getattr(model, "layers", ())) > 1
+
+
 def input_kernel(model: Any) -> Any:
     """The kernel of f at the inputs; None for deep models and models without a kernel."""
-    between = isinstance(model, DeepGP) and len(model.layers) > 1
-    return None if between else getattr(model, "kernel", None)
+    return None if has_hidden_layers(model) else getattr(model, "kernel", None)
 
 
 def constant_noise(likelihood: Any) -> float | None:

@@ -210,6 +210,10 @@ class SparseGPModel(GPModel):
         nor averages over draws that calibration knows.
         """
 
+    def validate_loaded(self) -> None:
+        """:raises ValueError: for parts, as a file may hold, that do not fit each other."""
+        self._require_parts(self.input_dim, self.dtype)
+
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""
         return checks.require_data(

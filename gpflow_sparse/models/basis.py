@@ -149,6 +149,11 @@ class BasisGPR(WeightSpaceModel):
         """The :meth:`log_marginal_likelihood`, which is not a bound but the evidence itself."""
         return self.log_marginal_likelihood()
 
+    @property
+    def num_factorized(self) -> int:
+        """Number of functions over which a matrix is factorized."""
+        return int(self.basis.num_basis)
+
     def to_svgp(self, num_data: int | None = None) -> "BasisSVGP":
         """
         A :class:`BasisSVGP` at the exact posterior: it holds no data, so it is small to save and to
@@ -227,6 +232,12 @@ class BasisSVGP(VariationalModel):
     def basis(self) -> FiniteBasis:
         """The basis that the weights belong to."""
         return require_features(self.inducing_variable).basis
+
+    @property
+    def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """The shape of the mean, and of the factor of the covariance, of all weights."""
+        m, L = self.basis.num_basis, self.num_latent_gps
+        return [(m, L)], [(L, m, m)]
 
     def _make_posterior(self, **options: Any) -> BasisPosterior:
         parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt

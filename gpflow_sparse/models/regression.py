@@ -31,6 +31,9 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
 
     bound = "standard"  # models of older files have no such attribute
 
+    has_bound = True
+    """Whether the objective is a bound on the log evidence."""
+
     takes_batches = False
     """Whether data may be a ``tf.data.Dataset`` or memory maps, which every pass reads again."""
 

@@ -15,18 +15,11 @@ from gpflow.models import BayesianModel, GPModel
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.models import (
-    QSGP,
-    BasisSVGP,
-    NearestNeighborClassifier,
-    NearestNeighborGP,
-    SoftKI,
-)
+from gpflow_sparse.models import QSGP, NearestNeighborGP, SoftKI
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.nearest_neighbor import LocalVariance
 from gpflow_sparse.models.qsgp import ControlRows
 from gpflow_sparse.models.snapshot import FittedWeights
-from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
 from gpflow_sparse.validation import component_checks
 
@@ -101,15 +94,10 @@ def validate_loaded_model(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, OrthogonalModel | BasisSVGP | gpflow.models.SVGP):
+    if hasattr(model, "variational_shapes") or isinstance(model, gpflow.models.SVGP):
         _require_variational_shapes(model)
     if isinstance(model, SparseGPModel):
-        model._require_parts(model.input_dim, model.dtype)
-        if isinstance(model, NearestNeighborClassifier | NearestNeighborGP):
-            model.validate_groups()
-        if isinstance(model, SoftKI):
-            num_points = int(model.basis.Z.shape[0])
-            model.weights.validate_values(num_points, int(model.num_latent_gps), model.dtype)
+        model.validate_loaded()
     elif isinstance(model, GPModel):
         _require_counts_of_gpflow(model)
 
@@ -158,11 +146,12 @@ def _require_calibration(calibration: Calibration) -> None:
 def _require_variational_shapes(model: Any) -> None:
     """Compare the shapes of q_mu and q_sqrt with the inducing sets, for known layouts."""
     q_mu, q_sqrt = model.q_mu, model.q_sqrt
-    if isinstance(model, OrthogonalModel):
-        mean_shapes, sqrt_shapes = model.variational_shapes
-    elif isinstance(q_mu, gpflow.Parameter):
-        M, L = int(model.inducing_variable.num_inducing), model.num_latent_gps
+    if isinstance(q_mu, gpflow.Parameter):
         q_mu, q_sqrt = (q_mu,), (q_sqrt,)
+    if hasattr(model, "variational_shapes"):
+        mean_shapes, sqrt_shapes = model.variational_shapes
+    elif isinstance(model.q_mu, gpflow.Parameter):
+        M, L = int(model.inducing_variable.num_inducing), model.num_latent_gps
         diagonal = q_sqrt[0].shape.rank == 2
         mean_shapes, sqrt_shapes = [(M, L)], [(M, L) if diagonal else (L, M, M)]
     else:

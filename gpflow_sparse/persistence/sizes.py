@@ -17,7 +17,7 @@ from gpflow_sparse.bases import (
     SoftInterpolation,
 )
 from gpflow_sparse.likelihoods import OneVersusRest
-from gpflow_sparse.models import BasisGPR, DeepGP
+from gpflow_sparse.models import DeepGP
 from gpflow_sparse.numerics.tracing import is_bookkeeping
 
 # Classes in which integers are limited, and attributes that are not, nor are they sizes of arrays.
@@ -65,9 +65,8 @@ def require_sizes(parts: Iterable[Any]) -> None:
             if isinstance(part, owner):
                 number = getattr(part, name)
                 _require(number == expected(part), kind, name, number)
-        if isinstance(part, BasisGPR):
-            count = part.basis.num_basis
-            _require(count <= _MAX_EXACT, type(part.basis), "num_basis", count)
+        if (count := getattr(part, "num_factorized", 0)) > _MAX_EXACT:
+            _require(False, type(part.basis), "num_basis", count)
 
 
 def _most(part: Any, name: str) -> float:

@@ -14,15 +14,18 @@ for the one that predicts held-out rows best::
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gpflow_sparse import _names
-from gpflow_sparse.tables.methods import automatic, base, registry
+from gpflow_sparse.tables.methods import base, registry
 
 _KINDS: dict[str, type[base.Recipe]] = {
     name.replace("-", "_"): kind
-    for name, kind in (registry.RECIPES | {"auto": automatic.Auto}).items()
+    for name, kind in (registry.RECIPES | {"auto": registry.Auto}).items()
 }
 # made by __getattr__
 __all__ = [  # noqa: F822
@@ -73,24 +76,40 @@ def _trainer(kind: type[base.Recipe]) -> Callable[..., Any]:
         report: Callable[[str], Any] = lambda line: None,
         **options: Any,
     ) -> Any:
-        from gpflow_sparse.tables.fitting.path import train_arrays
+        from gpflow_sparse.data import Dataset
+        from gpflow_sparse.tables.fitting.observations import is_standardized
+        from gpflow_sparse.tables.fitting.path import fit_task
+        from gpflow_sparse.tables.fitting.task import Task
+        from gpflow_sparse.validation import checks
 
-        return train_arrays(
-            kind.name,
-            (X, Y),
-            num_classes=num_classes,
-            kernel=kernel,
-            likelihood=likelihood,
-            seconds=seconds,
-            report=report,
-            **options,
-        )
+        if isinstance(kernel, str):
+            options, kernel = {**options, "kernel": kernel}, None
+        registry.recipe_of(kind.name, **options)  # refuses options and values that it lacks
+        X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data((X, Y)))
+        if num_classes is None and is_standardized(likelihood):
+            _warn_of_units(Y)
+        names = tuple(f"x{i}" for i in range(X.shape[1]))
+        dataset = Dataset("the data", (X, Y), (X[:0], Y[:0]), names, "y", num_classes)
+        task = Task(dataset, kernel, likelihood, options)
+        return fit_task(task, kind.name, seconds, report)[1]
 
     train.__name__ = train.__qualname__ = kind.name.replace("-", "_")
     train.__doc__ = _DOCUMENTATION.format(
         title=kind.title, idea=kind.idea, options="\n".join(_described(kind))
     )
     return train
+
+
+def _warn_of_units(Y: np.ndarray) -> None:
+    """Warn of outputs for which starting values and defaults are wrong."""
+    mean, deviation = float(np.abs(Y.mean(axis=0)).max()), Y.std(axis=0)
+    if mean > 1.0 or deviation.max() > 10.0 or deviation.min() < 0.1:
+        warnings.warn(
+            "Y is not standardized, for which starting values and defaults are made: its mean is "
+            f"{mean:.3g} and its standard deviation {deviation.max():.3g}; see "
+            "gpflow_sparse.Standardizer.",
+            stacklevel=3,
+        )
 
 
 _DOCUMENTATION = """

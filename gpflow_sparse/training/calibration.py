@@ -17,7 +17,6 @@ from gpflow_sparse.inference.calibration import Calibration, has_classes, log_pr
 from gpflow_sparse.inference.shrinkage import Densities, best_temperature, shrunk
 from gpflow_sparse.likelihoods import HeteroskedasticGaussian, Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.models.deep import DeepPosterior
 from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.posteriors.exact import posterior_of
 from gpflow_sparse.training import rescaling
@@ -193,9 +192,9 @@ class _Marginals:
 
     def __init__(self, model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> None:
         posterior = posterior_of(model)
-        self.is_deep = deep = isinstance(posterior, DeepPosterior)
-        predict = posterior._sampled if deep else posterior.predict_f
-        size = _CHUNK // (posterior.num_samples if deep else 1)
+        predict = getattr(posterior, "predict_draws", posterior.predict_f)
+        self.is_deep = predict != posterior.predict_f
+        size = _CHUNK // (posterior.num_samples if self.is_deep else 1)
         parts = [predict(X[i : i + size]) for i in range(0, len(X), size)]
         self.mean, self.var = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
         self.num_samples = len(self.mean) // len(X)

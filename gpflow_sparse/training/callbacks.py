@@ -167,7 +167,8 @@ class LayerSignals:
     def __call__(self, state: FitState) -> None:
         """:raises ValueError: for a model without hidden layers, or of other inputs than X."""
         # not at import: the diagnostics import all models, for which most runs have no use
-        from gpflow_sparse.diagnosis.layers import has_hidden_layers, layer_signals
+        from gpflow_sparse.diagnosis.layers import layer_signals
+        from gpflow_sparse.diagnosis.parameters import has_hidden_layers
 
         if not has_hidden_layers(state.model):
             raise ValueError(

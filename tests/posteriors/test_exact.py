@@ -6,7 +6,7 @@ import pytest
 
 from gpflow_sparse.kernels import LinearMap
 from gpflow_sparse.posteriors.exact import log_marginal_likelihood, posterior_of
-from gpflow_sparse.tables.methods.untrained import evaluate_once
+from gpflow_sparse.tables.methods.steps import evaluate_once
 
 KERNELS = {
     "matern": lambda: gpflow.kernels.Matern32(0.7, lengthscales=[0.8, 1.5]),

@@ -150,7 +150,7 @@ class DeepPosterior(SparsePosterior):
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         def predict(X: tf.Tensor) -> MeanAndVariance:
             rows = tf.repeat(X, self.num_samples, axis=0)
-            moments = observed(self.calibration, likelihood, rows, self._sampled(X))
+            moments = observed(self.calibration, likelihood, rows, self.predict_draws(X))
             mixed = self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *moments))
             return tempered(self.calibration, likelihood, mixed)
 
@@ -166,7 +166,7 @@ class DeepPosterior(SparsePosterior):
         latents = self.layers[-1].num_outputs
         data = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
         X, Y = (tf.repeat(part, self.num_samples, axis=0) for part in data)
-        moments = observed(self.calibration, likelihood, X, self._sampled(data[0]))
+        moments = observed(self.calibration, likelihood, X, self.predict_draws(data[0]))
         each = likelihood.predict_log_density(X, *moments, Y)
         count = tf.constant(self.num_samples, each.dtype)
         return tf.reduce_logsumexp(self._by_sample(each), axis=1) - tf.math.log(count)
@@ -255,7 +255,7 @@ class DeepPosterior(SparsePosterior):
         last = self.layers[-1].posterior
         return last.predict(caches[-1], inputs, full_output_cov=full_output_cov)
 
-    def _sampled(self, X: tf.Tensor) -> MeanAndVariance:
+    def predict_draws(self, X: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of the last layer ``[N S, P]`` at ``X [N, D]``, from the cache."""
         noise = self.frozen_noise(X, self.num_samples)
         return self._last_layer(self._caches(self.cache), X, noise)

@@ -239,8 +239,9 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
                 f"{type(self.likelihood).__name__}."
             )
 
-    def validate_groups(self) -> None:
+    def validate_loaded(self) -> None:
         """Refuse groups, as a file may hold, that are not the groups of equal rows of X."""
+        super().validate_loaded()
         X, found = self.data[0], group_rows(self.data[0].numpy())
         sound = np.array_equal(self.of_row, found.of_row) and self.of_row.dtype == tf.int32
         if not sound or not np.array_equal(self.neighbors.Z, tf.gather(X, found.first)):

@@ -66,6 +66,8 @@ class NearestNeighborGP(RegressionModel):
     inducing points. Memory is a block of rows. The model and its file have all training rows.
     """
 
+    has_bound = False
+
     groups: tuple[tf.Tensor, tf.Tensor] | None = None
     """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
     row_weights: tf.Tensor | None = None
@@ -334,8 +336,9 @@ class NearestNeighborGP(RegressionModel):
         order = tf.argsort(tf.cast(found == rows[:, None], tf.int32), axis=1, stable=True)
         return tf.gather(found, order, batch_dims=1)[:, :count]
 
-    def validate_groups(self) -> None:
+    def validate_loaded(self) -> None:
         """Refuse groups, as a file may hold, that are not the groups of equal rows of X."""
+        super().validate_loaded()
         if self.groups is None:
             return
         X, of_row, found = self.groups[0], self.groups[1], group_rows(self.data[0].numpy())

@@ -170,6 +170,11 @@ class QSGP(VariationalModel):
         return int(self.basis.num_basis - self.num_head)
 
     @property
+    def num_determinant(self) -> int:
+        """Number of functions over which the KL has a determinant: all or none."""
+        return int(self.basis.num_basis) if self.basis.precision == "dense" else 0
+
+    @property
     def head(self) -> Head:
         """q of the head."""
         empty = tf.zeros([self.num_latent_gps, 0, 0], self.dtype)

@@ -253,6 +253,20 @@ class SoftKI(VariationalModel):
         """Modules that the posterior of the weights depends on."""
         return self.basis, self.likelihood, self.mean_function
 
+    def evidence(self, data: Any) -> tf.Tensor:
+        """
+        Log evidence of all rows, float64 in nats; the objective of batches is a different bound.
+
+        :param data: ``(X [N, D], Y [N, P])``.
+        """
+        sums = row_sums(self.basis, data, self.mean_function, self.dtype)
+        return collapsed.log_density(sums, noise_variance(self.likelihood, tf.float64))
+
+    def validate_loaded(self) -> None:
+        super().validate_loaded()
+        num_points, outputs = int(self.basis.Z.shape[0]), int(self.num_latent_gps)
+        self.weights.validate_values(num_points, outputs, self.dtype)
+
     def _require_rows(self, data: Any) -> TrainingData:
         self._require_parts(self.input_dim, self.dtype)
         copy = not (isinstance(data, tuple | list) and _are_sound_arrays(data, self.dtype))

@@ -9,9 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gpflow_sparse.tables.methods.automatic import Auto
 from gpflow_sparse.tables.methods.base import Recipe
-from gpflow_sparse.tables.methods.registry import AUTO, COMMON, OF_METHODS, RECIPES, kind_of
+from gpflow_sparse.tables.methods.registry import AUTO, COMMON, OF_METHODS, RECIPES, Auto, kind_of
 
 
 def _names(field: Any) -> tuple[str, ...]:

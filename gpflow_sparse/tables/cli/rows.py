@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,17 @@ from pandas.util import hash_pandas_object
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
-from gpflow_sparse.tables.fitting.target_advice import advice_on
+from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, numbers
 from gpflow_sparse.tables.reading.columns import Column
-from gpflow_sparse.tables.reading.encoder import as_frame
-from gpflow_sparse.tables.reading.tables import DEFAULT, column_named, notes_of, read_frame
+from gpflow_sparse.tables.reading.tables import (
+    DEFAULT,
+    as_frame,
+    column_named,
+    notes_of,
+    read_frame,
+)
 from gpflow_sparse.tables.reading.targets import Target, read_target, split_target
 
 # Two rows for training, in which a column may vary, and one for testing.
@@ -105,7 +110,7 @@ def split_rows(source: Source) -> Split:
     if not source.is_file:
         return _named_set(source)
     cells = read_frame(source.data, source.reading)
-    frame, weights, notes = _split_weights(_numbered(cells), source)
+    frame, weights, notes = _split_weights(cells, source)
     name = source.target
     _require_rows(source, len(frame))
     if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
@@ -116,7 +121,8 @@ def split_rows(source: Source) -> Split:
     advice = advice_on(target.column.name, target.values, target.num_classes, source.task)
     notes = (*notes_of(cells), *notes, *advice)
     if target.num_classes is None:
-        rows, note = _without_copies(rows)
+        kept, summed, note = distinct_rows_of(rows.X, rows.y[:, None], rows.weights)
+        rows = rows.take(kept)._replace(weights=summed)
         notes += (note,) if note else ()
     count = len(rows.y)
     _require_rows(source, count)
@@ -136,7 +142,7 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :param name: another column to compare with; None for the target.
     :raises ValueError: if there is no such column, or a cell is no number or no known label.
     """
-    frame, weights, _ = _split_weights(_numbered(read_frame(path, source.reading)), source)
+    frame, weights, _ = _split_weights(read_frame(path, source.reading), source)
     name = column_named(name or target.name, list(frame.columns), path)
     values = read_target(cells_of(frame[name], target.na_values), target)
     bad = np.flatnonzero(~np.isfinite(values))
@@ -152,11 +158,6 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
             f"row_weights {source.row_weights!r} must be above 0 in a row to score or more."
         )
     return _rows(frame.drop(columns=name), Target(target, values), weights)
-
-
-def _numbered(cells: Any) -> pd.DataFrame:
-    """The cells of a file with rows numbered from 1 below its header, as a reader counts them."""
-    return as_frame(cells).set_axis(range(1, len(cells) + 1))
 
 
 def _require_rows(source: Source, count: int) -> None:
@@ -195,20 +196,16 @@ def _rows(inputs: pd.DataFrame, target: Target, weights: pd.Series | None) -> Ro
     return Rows(inputs, y, None if weights is None else weights.loc[inputs.index].to_numpy())
 
 
-def _without_copies(rows: Rows) -> tuple[Rows, str]:
-    """The rows that are not copies of others, which have the weights of these, and a note."""
-    kept, weights, note = distinct_rows_of(rows.X, rows.y[:, None], rows.weights)
-    return Rows(rows.X.iloc[kept], rows.y[kept], weights), note
-
-
 def _split_weights(
-    frame: pd.DataFrame, source: Source
+    cells: pd.DataFrame, source: Source
 ) -> tuple[pd.DataFrame, pd.Series | None, tuple[str, ...]]:
     """
     The rows of positive weight without the column of weights, their weights, and advice on these.
+    Rows are numbered from 1 below the header of the file, as a reader counts them.
 
     :raises ValueError: for an unknown column, or weights that are no finite numbers of at least 0.
     """
+    frame = as_frame(cells).set_axis(range(1, len(cells) + 1))
     if source.row_weights is None:
         return frame, None, ()
     name = column_named(source.row_weights, list(frame.columns), "the table", "row_weights")

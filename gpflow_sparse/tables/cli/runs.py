@@ -17,7 +17,6 @@ import pandas as pd
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.data.limits import listed
 from gpflow_sparse.persistence.saving import save_of_run
 from gpflow_sparse.tables.cli.folders import MODEL, PAGE, RECORD, RunFolder
 from gpflow_sparse.tables.cli.rows import Rows, Source, Split, read_pairs, split_rows
@@ -31,13 +30,12 @@ from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegresso
 from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
 from gpflow_sparse.tables.estimators.stored import as_text
 from gpflow_sparse.tables.fitting.calibration import summary
-from gpflow_sparse.tables.fitting.evaluation import predict_interval
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.tables.reading.cells import ReadingOptions
-from gpflow_sparse.tables.reading.encoder import as_frame
-from gpflow_sparse.tables.reading.tables import read_frame
+from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.tables import as_frame, read_frame
 from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
@@ -130,10 +128,13 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
 
 def _train(run: Run, estimator: Any, split: Split) -> None:
     """Fit the estimator to the training rows, with its progress on standard error."""
+    weights = split.train.weights
+    if run.source.row_weights is None:  # then only copies of rows have weights
+        weights = weights_of_copies(weights, run.method, bool(run.options.get("conformal")))
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         # a note of the split has said it of --row-weights
         warnings.filterwarnings("ignore", "sample_weight has")
-        estimator.fit(split.train.X, split.train.y, _training_weights(run, split))
+        estimator.fit(split.train.X, split.train.y, weights)
     for note in estimator.encoder_.notes_:
         click.echo(f"  {note}", err=True)
     estimator.target_ = split.target
@@ -144,14 +145,6 @@ def _usual_folder(run: Run) -> Path:
     """The folder where none is given, of the current one."""
     stem = f"{Path(run.source.data).stem}-{run.method}-{run.options.get('seed', 0)}"
     return Path("gpflow-sparse-runs") / stem
-
-
-def _training_weights(run: Run, split: Split) -> np.ndarray | None:
-    """Weights of the training rows; those of copies only for methods that take weights."""
-    weights = split.train.weights
-    if run.source.row_weights is not None:
-        return weights
-    return weights_of_copies(weights, run.method, bool(run.options.get("conformal")))
 
 
 def _announce(run: Run, split: Split) -> None:
@@ -214,15 +207,10 @@ def read_inputs(estimator: Any, data: Path, reading: ReadingOptions) -> pd.DataF
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
-    used = [column.name for column in estimator.encoder_.columns_ if column.kind != "dropped"]
-    if lacking := [name for name in used if name not in frame]:
-        raise ValueError(
-            f"{data} lacks columns of the training data: {listed(lacking)}; it has "
-            f"{listed(list(frame.columns))}."
-        )
+    frame = estimator.encoder_.select(frame, data)
     for note in estimator.encoder_.gaps(frame):
         click.echo(note, err=True)
-    return frame.reindex(columns=names)
+    return frame
 
 
 def rows_to_score(
@@ -239,12 +227,14 @@ def rows_to_score(
     if data is not None:
         if not hasattr(estimator, "target_") and target is None:
             raise ValueError(f"target is missing: which column of {data} should be compared with?")
-        column = getattr(estimator, "target_", None) or _plain_target(estimator, str(target))
+        levels = tuple(map(str, getattr(estimator, "classes_", ())))
+        # of an estimator that was fitted in Python
+        plain = Column(str(target), "category" if levels else "number", levels=levels)
+        column = getattr(estimator, "target_", plain)
         source = dataclasses.replace(source, reading=reading)
         rows = read_pairs(str(data), source, column, target)
         if hasattr(estimator, "classes_"):  # of which the texts are known
-            texts = pd.Index(map(str, estimator.classes_))
-            rows = rows._replace(y=estimator.classes_[texts.get_indexer(rows.y)])
+            rows = rows._replace(y=estimator.classes_[pd.Index(levels).get_indexer(rows.y)])
         return rows, f"rows of {data.name}"
     if not path.is_dir():
         raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
@@ -255,12 +245,6 @@ def rows_to_score(
             "the rows to score by --data."
         )
     return split.test, split.kind
-
-
-def _plain_target(estimator: Any, name: str) -> Any:
-    """The target of an estimator that was fitted in Python."""
-    levels = tuple(map(str, getattr(estimator, "classes_", ())))
-    return gs.estimators.Column(name, "category" if levels else "number", levels=levels)
 
 
 def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int) -> None:
@@ -297,8 +281,8 @@ def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
         table = pd.DataFrame(P, columns=[f"probability_{label}" for label in estimator.classes_])
         return table.assign(**{"class": estimator.classes_[P.argmax(axis=1)]})
     standardizer = estimator.model_.standardizer
-    inputs, _ = estimator._encoded(frame)
-    (point, _, variance), ends = predict_interval(estimator._posterior, standardizer, inputs)
+    observed = estimator._observed(frame)
+    (point, _, variance), ends = observed.original, observed.interval()
     suffixes = [""] if point.shape[1] == 1 else [f"_{p}" for p in range(point.shape[1])]
     columns = {
         "mean" if standardizer.y_transform == "none" else "median": point,

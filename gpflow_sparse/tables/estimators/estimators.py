@@ -27,30 +27,22 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_one_type,
     require_parameters,
     require_target,
+    row_weights,
 )
-from gpflow_sparse.tables.estimators.weights import row_weights
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
-from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
-from gpflow_sparse.tables.fitting.evaluation import (
-    central_interval,
-    class_probabilities,
-    in_original_units,
-    moments_in_chunks,
-)
+from gpflow_sparse.tables.fitting.encoded import encoded_rows
+from gpflow_sparse.tables.fitting.evaluation import Observations, class_probabilities
 from gpflow_sparse.tables.fitting.observations import joint_samples, sample_outputs
 from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.task import Task
-from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
 from gpflow_sparse.tables.reading.cells import ReadingOptions
-from gpflow_sparse.tables.reading.encoder import as_frame
+from gpflow_sparse.tables.reading.tables import as_frame
 from gpflow_sparse.tables.reading.targets import require_groups
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count
-
-_CHUNK = 4096  # rows of one call of a model
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -101,19 +93,20 @@ class SparseGPEstimator(BaseEstimator):
         if not labels:
             X, Y, weights = self._without_copies(X, Y, weights)
         options = dict(self.method_options or {})
-        transform = options.pop("transform", AUTO_TRANSFORM)
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
-        units = Units(
+        self.encoder_, dataset = encoded_rows(
+            X,
+            Y,
             self.method,
-            likelihood,
-            transform,
+            options,
+            likelihood=likelihood,
             tries_transforms=self.method == AUTO and self.kernel is None,
-            image_shape=options.get("image_shape"),
-            seed=options["seed"],
             reading=self.reading,
+            weights=weights,
+            labels=labels,
         )
-        self.encoder_, dataset = encoded_rows(X, Y, units, weights=weights, labels=labels)
+        options.pop("transform", None)  # which the standardizer has
         passed = time.perf_counter() - begin
         choice, model = fit_task(
             Task(dataset, self.kernel, likelihood, options),
@@ -123,12 +116,9 @@ class SparseGPEstimator(BaseEstimator):
             start=getattr(self, "model_", None) if self.warm_start else None,
             checkpoint_dir=self.checkpoint_dir,
         )
-        self.recipe_, self.method_, self.attempts_ = (
-            choice.recipe,
-            choice.recipe.name,
-            choice.attempts,
-        )
-        self.reason_, self.interrupted_ = choice.reason, choice.interrupted
+        self.recipe_, self.attempts_ = choice.recipe, choice.attempts
+        self.method_, self.reason_ = choice.recipe.name, choice.reason
+        self.interrupted_ = choice.interrupted
         self._use_model(model)
         return self
 
@@ -166,8 +156,8 @@ class SparseGPEstimator(BaseEstimator):
             return as_frame(X, names)
         return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
 
-    def _encoded(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to predict as numbers [N, D], in original units and as the model takes them."""
+    def _observed(self, X: Any) -> Observations:
+        """New observations at rows to predict."""
         check_is_fitted(self, "model_")
         frame = self._checked(X, reset=False)
         inputs = self.encoder_.transform(frame)
@@ -175,16 +165,7 @@ class SparseGPEstimator(BaseEstimator):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())
         require_range(rows, names, "X, once standardized,", gpflow.default_float())
-        return inputs, rows
-
-    def _standardized(self, X: Any) -> np.ndarray:
-        """Rows to predict as the model takes them [N, D]."""
-        return self._encoded(X)[1]
-
-    def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
-        """Marginal means and variances of f or of y, [N, P], as the model has them."""
-        model = self._posterior if method == "predict_y" else self.model_
-        return moments_in_chunks(model, method, X, _CHUNK)
+        return Observations(self._posterior, self.model_.standardizer, rows)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -322,14 +303,12 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             raise ValueError("return_std and return_cov cannot both be true.")
         if point not in (None, "mean"):
             raise ValueError(f"point must be 'mean' or None, got {point!r}.")
-        rows = self._standardized(X)
-        standardizer = self.model_.standardizer
-        moments = self._moments(rows, "predict_y")
-        found = in_original_units(self._posterior, standardizer, rows, moments, _CHUNK)
+        observed = self._observed(X)
+        found, standardizer = observed.original, self.model_.standardizer
         values, transformed = found.point, standardizer.y_transform != "none"
         if point == "mean" and transformed:
             values = found.mean
-            self._warn_of_means(X, values)
+            _warn_of_means(observed)
         if return_std:
             return self._shaped(values), self._shaped(np.sqrt(found.variance))
         if not return_cov:
@@ -337,20 +316,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         if transformed:
             raise ValueError("return_cov is for outputs without a transform; call sample_y.")
         scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
-        covariance = self._covariance(rows, found.variance) * scale**2
+        covariance = self._covariance(observed) * scale**2
         return self._shaped(values), self._shaped(covariance)
-
-    def _warn_of_means(self, X: Any, mean: np.ndarray) -> None:
-        """Warn of means outside of the central 99 % intervals of their observations."""
-        low, high = central_interval(
-            self._posterior, self.model_.standardizer, self._encoded(X)[0], 0.99, _CHUNK
-        )
-        if count := int(np.sum((mean < low) | (mean > high))):
-            warnings.warn(
-                f"{count} of {mean.size} means lie outside of the central 99 % intervals of their "
-                "observations, since the outputs were transformed; leave out point for medians.",
-                stacklevel=3,
-            )
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
         """
@@ -362,8 +329,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         if not (is_number(coverage) and 0.0 < coverage < 1.0):
             raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
-        inputs, _ = self._encoded(X)
-        ends = central_interval(self._posterior, self.model_.standardizer, inputs, coverage, _CHUNK)
+        ends = self._observed(X).interval(coverage)
         return np.stack([self._shaped(end) for end in ends], axis=1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -373,17 +339,17 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :param X: at most 10,000 rows.
         :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
         """
-        rows = self._standardized(X)
-        require_joint(rows)
+        observed = self._observed(X)
+        require_joint(observed.rows)
         require_count(n_samples, "n_samples")
-        Y = self._draw_observations(rows, n_samples, check_random_state(random_state))
+        Y = self._draw_observations(observed, n_samples, check_random_state(random_state))
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
 
-    def _draw_observations(self, rows: np.ndarray, count: int, rng: Any) -> np.ndarray:
+    def _draw_observations(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
         """Joint draws of standardized observations ``[S, N, P]``."""
-        inputs = tf.convert_to_tensor(rows, gpflow.default_float())
+        inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
         if self._posterior.draws_observations:
             with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
                 return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
@@ -392,29 +358,37 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         found = self._posterior.calibration
         factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)
-        return Y if found is None or not found.has_shape else self._reshaped(rows, Y)
-
-    def _reshaped(self, rows: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Gaussian draws of observations ``[S, N, P]`` with the shape of the calibration."""
-        mean, variance = self._moments(rows, "predict_y")
-        found, deviation = self._posterior.calibration, np.sqrt(variance)
-        z = tf.constant((Y - mean) / deviation)
-        return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()
+        if found is None or not found.has_shape:
+            return Y
+        mean, deviation = observed.moments[0], np.sqrt(observed.moments[1])
+        z = tf.constant((Y - mean) / deviation)  # Gaussian draws get the shape of the calibration
+        return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()  # type: ignore[no-any-return]
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
         return values[..., 0] if self._one_dimensional else values
 
-    def _covariance(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    def _covariance(self, observed: Observations) -> np.ndarray:
         """Joint covariance of standardized observations [N, N, P]."""
-        require_joint(rows)
-        X = tf.convert_to_tensor(rows, gpflow.default_float())
-        marginal = self._moments(rows, "predict_y")[1]
+        require_joint(observed.rows)
+        X = tf.convert_to_tensor(observed.rows, gpflow.default_float())
+        marginal = observed.moments[1]
         of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
         # without the latent function of noise that depends on the inputs
         covariance = np.moveaxis(of_f[: marginal.shape[1]], 0, -1).copy()
         covariance[np.arange(len(X)), np.arange(len(X))] = marginal
         return covariance
+
+
+def _warn_of_means(observed: Observations) -> None:
+    """Warn of means outside of the central 99 % intervals of their observations."""
+    mean, (low, high) = observed.original.mean, observed.interval(0.99)
+    if count := int(np.sum((mean < low) | (mean > high))):
+        warnings.warn(
+            f"{count} of {mean.size} means lie outside of the central 99 % intervals of their "
+            "observations, since the outputs were transformed; leave out point for medians.",
+            stacklevel=3,
+        )
 
 
 class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
@@ -471,8 +445,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [N, C] of the classes, in the order of ``classes_``."""
-        mean, _ = self._moments(self._standardized(X), "predict_y")
-        return class_probabilities(mean, len(self.classes_))
+        return class_probabilities(self._observed(X).moments[0], len(self.classes_))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""

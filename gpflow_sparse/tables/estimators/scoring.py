@@ -35,14 +35,11 @@ def score_rows(
     :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
         the estimator.
     """
-    frame, names = X.rename(columns=str), list(estimator.encoder_.feature_names_in_)
-    if missing := [name for name in names if name not in frame]:
-        raise ValueError(f"X lacks columns of the training data: {listed(missing)}.")
+    frame, num_classes = estimator.encoder_.select(X), None
     if len(frame) != len(y) or not len(frame):
         raise ValueError(
             f"X and y must have as many rows, one or more, got {len(frame)} and {len(y)}."
         )
-    frame, num_classes = frame[names], None
     if hasattr(estimator, "classes_"):
         num_classes = len(estimator.classes_)
         labels = pd.Index(estimator.classes_).get_indexer(pd.Index(np.ravel(y)))

@@ -13,11 +13,11 @@ from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, proje
 from gpflow_sparse.models.regression import noise_parameter
 from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
-from gpflow_sparse.tables.fitting.log_rates import log_rates
-from gpflow_sparse.tables.fitting.observations import make_likelihood
+from gpflow_sparse.tables.fitting.observations import log_rates, make_likelihood
 from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
-from gpflow_sparse.tables.fitting.tree_mean import ClassTreeMean, TreeMean, fit_tree_mean
+from gpflow_sparse.tables.fitting.tree_mean import TreeMean, fit_tree_mean
 from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.options import Points
 from gpflow_sparse.tables.methods.rows import random_rows
 from gpflow_sparse.validation import checks
 
@@ -37,7 +37,7 @@ def build_model(
     likelihood: Any = None,
     noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
-    mean: TreeMean | ClassTreeMean | None = None,
+    mean: TreeMean | None = None,
 ) -> gpflow.models.GPModel:
     """
     The model of a recipe, with inducing points and hyperparameters initialized from the data, and
@@ -71,7 +71,8 @@ def build_model(
         if mean is not None:
             starts = starts.about(mean)
         if start is not None:  # its values replace kernel, noise and inducing points
-            recipe = _with_any_points(recipe)
+            if isinstance(recipe, Points):  # random points are found in the least time
+                recipe = dataclasses.replace(recipe, initialization="random")
             kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = starts.find(recipe)[:2]
@@ -80,8 +81,7 @@ def build_model(
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
     recipe = _with_bound(recipe, dataset, made)
-    given: dict[str, Any] = {}
-    rows = dataset.train
+    rows, given = dataset.train, dict[str, Any]()
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
     if dataset.weights is not None and recipe.holds_data:
@@ -109,9 +109,7 @@ def _with_bound(recipe: Recipe, dataset: Dataset, likelihood: Any) -> Recipe:
     return dataclasses.replace(recipe, **changed)
 
 
-def _complete_mean(
-    model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | ClassTreeMean | None
-) -> None:
+def _complete_mean(model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | None) -> None:
     """Keep the known values of trees; or for counts and positive outputs set the mean of f."""
     if mean is not None:
         if hasattr(model, "data"):
@@ -152,7 +150,7 @@ def _tree_mean(
     dataset: Dataset,
     starts: InitialHyperparameters,
     start: gpflow.models.GPModel | None,
-) -> TreeMean | ClassTreeMean:
+) -> TreeMean:
     """
     A mean of trees, with the weight of that of the start if it has one.
 
@@ -165,12 +163,6 @@ def _tree_mean(
         return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
     weight = getattr(start.mean_function, "weight", None)
     return fit_tree_mean(dataset, start.kernel, start.likelihood.variance, recipe.seed, weight)
-
-
-def _with_any_points(recipe: Recipe) -> Recipe:
-    """The recipe with random inducing points, which are found in the least time."""
-    changed: dict[str, Any] = {"initialization": "random"}
-    return dataclasses.replace(recipe, **changed) if hasattr(recipe, "initialization") else recipe
 
 
 def require_unweighted(recipe: Recipe, dataset: Dataset) -> None:

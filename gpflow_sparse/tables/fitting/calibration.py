@@ -120,28 +120,20 @@ def _describe_factors(model: gpflow.models.GPModel) -> str:
     found = getattr(model, "calibration", None)
     if found is None:
         return ""
-    if has_classes(model.likelihood) and found.originals is None:
-        rows = (
-            "the training rows, each left out"
-            if not found.num_rows
-            else (f"{found.num_rows} held-out rows")
-        )
-        return (
-            f"Calibrated on {rows}: the probabilities have the temperature {found.temperature:.3g}."
-        )
-    intervals = "" if found.scores is None else ", and intervals are conformal"
-    noise = ""
-    if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-        noise = f", the variance of the noise by {found.noise:.3g}"
-    shape = ""
-    if found.has_shape:
-        shape = (
-            f", the tails have the exponent {found.tail:.3g} and the skewness {found.skewness:.3g}"
-        )
-    return (
-        f"Calibrated on {found.num_rows} held-out rows: the variance of the function is multiplied "
-        f"by {found.function:.3g}{noise}{shape}{intervals}."
+    rows = (
+        f"{found.num_rows} held-out rows" if found.num_rows else "the training rows, each left out"
     )
+    parts = [f"the variance of the function is multiplied by {found.function:.3g}"]
+    if has_classes(model.likelihood) and found.originals is None:
+        parts = [f"the probabilities have the temperature {found.temperature:.3g}"]
+    elif isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
+        parts.append(f"the variance of the noise by {found.noise:.3g}")
+    if found.has_shape:
+        parts.append(f"the tails have the exponent {found.tail:.3g}")
+        parts[-1] += f" and the skewness {found.skewness:.3g}"
+    if found.scores is not None:
+        parts.append("and intervals are conformal")
+    return f"Calibrated on {rows}: {', '.join(parts)}."
 
 
 def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
@@ -153,9 +145,8 @@ def summary(model: gpflow.models.GPModel) -> dict[str, Any]:
         "calibration": ("function", "noise", "temperature", "skewness", "tail", "num_rows"),
         "local_variance": ("num_nearest", "strength", "level", "gain", "error"),
     }
-    found = {entry: getattr(model, entry, None) for entry in names}
     return {
-        entry: {name: getattr(value, name) for name in names[entry]}
-        for entry, value in found.items()
-        if value is not None
+        entry: {name: getattr(found, name) for name in own}
+        for entry, own in names.items()
+        if (found := getattr(model, entry, None)) is not None
     }

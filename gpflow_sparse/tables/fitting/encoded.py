@@ -1,7 +1,7 @@
 """The standardized rows that models are trained on, from the columns of a table."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,36 +9,23 @@ import pandas as pd
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
-from gpflow_sparse.tables.fitting.target_advice import warn_of_outliers
-from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve
+from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve, warn_of_outliers
 from gpflow_sparse.tables.methods.convolutional import parse_shape
-from gpflow_sparse.tables.methods.registry import AUTO, kind_of
+from gpflow_sparse.tables.methods.registry import kind_of
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.encoder import TableEncoder
 
 
-class Units(NamedTuple):
-    """What decides how rows are encoded and standardized, beside the rows."""
-
-    method: str
-    """A method, or "auto"."""
-    likelihood: Any
-    """A likelihood, its name, or None for the usual one."""
-    transform: str
-    """Of the outputs; "auto" is chosen on held-out rows, if transforms are to be tried."""
-    tries_transforms: bool
-    image_shape: str | None
-    seed: int
-    reading: ReadingOptions | None = None
-    """How cells are read where they do not show it."""
-
-
 def encoded_rows(
     frame: pd.DataFrame,
     Y: np.ndarray,
-    units: Units,
+    method: str,
+    options: Mapping[str, Any],
     *,
+    likelihood: Any = None,
+    tries_transforms: bool = False,
+    reading: ReadingOptions | None = None,
     weights: np.ndarray | None = None,
     labels: Sequence[str] = (),
 ) -> tuple[TableEncoder, Dataset]:
@@ -49,27 +36,36 @@ def encoded_rows(
     that patches can be compared.
 
     :param Y: outputs [N, P], or positions among the labels [N, 1].
+    :param method: a method, or "auto".
+    :param options: of the method, among them ``seed`` and the ``transform`` of the outputs.
+    :param likelihood: a likelihood, its name, or None for the usual one.
+    :param tries_transforms: whether the transform "auto" is chosen on held-out rows; else it is
+        "none".
+    :param reading: how cells are read where they do not show it.
     :param weights: weights of the rows [N], positive; None for 1.
     :param labels: names of the classes; none for regression.
     :raises ValueError: for a transform of outputs that are not standardized, or a shape of images
         that does not fit the number of columns.
     """
     num_classes = len(labels) or None
-    shape = _image_shape(units, frame.shape[1])
+    shape = _image_shape(method, options.get("image_shape"), frame.shape[1])
     if shape is None:
-        encoder = TableEncoder(options=units.reading)
+        encoder = TableEncoder(options=reading)
         X = encoder.fit_transform(frame, Y if Y.shape[1] == 1 else None, num_classes)
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
         X = encoder.transform(frame)
-    standard = num_classes is None and is_standardized(units.likelihood)
+    outputs = Y if num_classes is None and is_standardized(likelihood) else None
+    heavy = has_heavy_tails(likelihood)
+    if outputs is not None and not heavy:
+        warn_of_outliers(outputs)
     standardizer = Standardizer.fit(
         X,
-        Y if standard else None,
+        outputs,
         num_channels=None if shape is None else shape[2],
         row_weights=weights,
-        transform=_transform(units, X, Y if standard else None),
-        robust=has_heavy_tails(units.likelihood),
+        transform=_transform(options, X, outputs, is_tried=tries_transforms and not heavy),
+        robust=heavy,
     )
     rows = standardizer.transform(X, Y)
     return encoder, Dataset(
@@ -85,10 +81,10 @@ def encoded_rows(
     )
 
 
-def _image_shape(units: Units, num_columns: int) -> ImageShape | None:
+def _image_shape(method: str, text: str | None, num_columns: int) -> ImageShape | None:
     """Height, width and channels where the rows are images; by default these are square."""
-    given = parse_shape(units.image_shape)
-    if given is None and not (units.method != AUTO and kind_of(units.method).takes_images):
+    given = parse_shape(text)
+    if given is None and not kind_of(method).takes_images:
         return None
     shape = given or image_shape_of(num_columns)
     if int(np.prod(shape)) != num_columns:
@@ -99,21 +95,16 @@ def _image_shape(units: Units, num_columns: int) -> ImageShape | None:
     return shape
 
 
-def _transform(units: Units, X: np.ndarray, Y: np.ndarray | None) -> str:
-    """
-    The transform of outputs ``Y`` to standardize, None if there are none; warns of outliers that
-    the likelihood does not expect.
-    """
-    if Y is None:
-        if units.transform not in (AUTO_TRANSFORM, "none"):
-            raise ValueError(
-                "transform must be none for classes and for outputs that are not standardized, "
-                f"got {units.transform!r}."
-            )
+def _transform(
+    options: Mapping[str, Any], X: np.ndarray, Y: np.ndarray | None, *, is_tried: bool
+) -> str:
+    """The transform of outputs ``Y`` to standardize, None if there are none."""
+    transform: str = options.get("transform", AUTO_TRANSFORM)
+    if Y is None and transform not in (AUTO_TRANSFORM, "none"):
+        raise ValueError(
+            "transform must be none for classes and for outputs that are not standardized, got "
+            f"{transform!r}."
+        )
+    if Y is None or (transform == AUTO_TRANSFORM and not is_tried):
         return "none"
-    heavy = has_heavy_tails(units.likelihood)
-    if not heavy:
-        warn_of_outliers(Y)
-    if units.transform == AUTO_TRANSFORM and (heavy or not units.tries_transforms):
-        return "none"
-    return resolve(units.transform, X, Y, units.seed)
+    return resolve(transform, X, Y, options["seed"])

@@ -1,7 +1,6 @@
 """Scores of a trained model on rows of data."""
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -10,16 +9,13 @@ import tensorflow as tf
 from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
-from gpflow_sparse.tables.fitting.observations import (
-    blocks,
-    can_sample,
-    quantiles,
-    sample_marginals,
-)
+from gpflow_sparse.tables.fitting.observations import blocks, can_sample, sample_outputs
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 
 # Full chunks from which predictions are compiled: tracing takes the time of about twenty.
 _COMPILED = 32
+# Draws of f and y per row where there is no formula.
+_NUM_DRAWS = 2000
 # Quantiles from which the CRPS is computed: of a transformed output, and of a mixture.
 _NUM_LEVELS, _FEWER_LEVELS = 500, 100
 
@@ -43,7 +39,7 @@ def evaluate(
     :param chunk_size: rows per call of the model; bounds the memory.
     :param row_weights: weights of the rows ``[N]``, 2 counts a row twice; None for 1.
     :return: metrics by name (regression: rmse of the point predictions, nlpd, crps, coverage of the
-        95 % intervals that :func:`predict_interval` gives, and rmse and nlpd of standardized
+        95 % intervals of :meth:`Observations.interval`, and rmse and nlpd of standardized
         outputs; classification: error_rate, nlpd, brier, ece), and the predictions that they score:
         probabilities; or point (mean, or median of transformed outputs), variance, probability
         integral transform (pit) and the probability of the smallest central interval that holds the
@@ -63,14 +59,13 @@ def evaluate(
             "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
         return scores, {"probabilities": P}
-    rows = standardizer.transform_inputs(X)
-    moments = moments_in_chunks(cached, "predict_y", rows, chunk_size)
-    point, _, variance = in_original_units(cached, standardizer, rows, moments, chunk_size)
-    crps, pit, central = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
+    found = Observations(cached, standardizer, standardizer.transform_inputs(X), chunk_size)
+    crps, pit, central = found.compare(Y)
+    point, _, variance = found.original
     calibration = getattr(cached, "calibration", None)
     if calibration is not None and calibration.scores is not None:
-        errors = standardizer.transform_outputs(Y) - moments[0]
-        central = calibration.conformal_levels(np.abs(errors) / np.sqrt(moments[1]))
+        errors = standardizer.transform_outputs(Y) - found.moments[0]
+        central = calibration.conformal_levels(np.abs(errors) / np.sqrt(found.moments[1]))
 
     def average(values: np.ndarray) -> float:
         return float(np.average(values.reshape(len(Y), -1).mean(axis=1), weights=row_weights))
@@ -87,71 +82,6 @@ def evaluate(
     return scores, {"point": point, "variance": variance, "pit": pit, "central": central}
 
 
-def _calibration(
-    model: Any,
-    standardizer: Standardizer,
-    pairs: tuple[np.ndarray, np.ndarray],
-    moments: tuple[np.ndarray, np.ndarray],
-    chunk_size: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    CRPS in original units, the probability integral transform, and the probability of the smallest
-    central interval that holds the observation, of all observations [N, P].
-
-    :param moments: mean and variance of standardized observations.
-    """
-    X, Y = pairs
-    rows = standardizer.transform_inputs(X)
-    if getattr(model, "has_quantiles", False):
-        crps, pit = _by_quantiles(model, standardizer, (rows, Y))
-        return crps, pit, 2.0 * np.abs(pit - 0.5)
-    by_formula = _has_gaussian_quantiles(model)
-    if by_formula:
-        pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
-        central = 2.0 * np.abs(pit - 0.5)
-        if standardizer.y_transform == "none":
-            original = standardizer.inverse_mean_variance(*moments)
-            return metrics.crps_of_entries(Y, *original), pit, central
-        levels = stats.norm.ppf((np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS)
-        draw = functools.partial(_quantile_points, levels)
-    else:
-        moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
-        pit, central = np.empty(Y.shape), np.empty(Y.shape)
-        draw = functools.partial(sample_marginals, model.likelihood)
-    scores = []
-    for part in blocks(len(Y)):
-        Z = tf.constant(draw(moments[0][part], moments[1][part]))
-        points = standardizer.to_original_units(Z).numpy()  # [S, N, P]
-        if not by_formula:
-            # half of the ties, which counts have, are below; intervals hold all or none of them
-            below, up_to = np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)
-            pit[part] = 0.5 * (below + up_to)
-            central[part] = np.round(2.0 * np.maximum(below - 0.5, 0.5 - up_to), 9)
-        scores.append(metrics.crps_of_points(Y[part], points))
-    return np.concatenate(scores), pit, central
-
-
-def _by_quantiles(
-    model: Any,
-    standardizer: Standardizer,
-    pairs: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray]:
-    """CRPS and transform as :func:`_calibration`, the CRPS from 100 quantiles of a predictor."""
-    rows, Y = pairs
-    pit = np.empty(Y.shape)
-    outputs, scores = standardizer.transform_outputs(Y), []
-    levels = (np.arange(_FEWER_LEVELS) + 0.5) / _FEWER_LEVELS
-    for part in blocks(len(Y)):
-        X = tf.convert_to_tensor(rows[part], gpflow.default_float())
-        Z = tf.convert_to_tensor(outputs[part], gpflow.default_float())
-        pit[part] = model.predict_distribution((X, Z)).numpy()
-        points = standardizer.to_original_units(
-            tf.cast(model.predict_quantiles(X, levels), "float64")
-        )
-        scores.append(metrics.crps_of_points(Y[part], points.numpy()))
-    return np.concatenate(scores), pit
-
-
 class Predicted(NamedTuple):
     """New observations in original units ``[N, P]`` each."""
 
@@ -162,212 +92,182 @@ class Predicted(NamedTuple):
     variance: np.ndarray
 
 
-def in_original_units(
-    model: Any,
-    standardizer: Standardizer,
-    rows: np.ndarray,
-    moments: tuple[np.ndarray, np.ndarray],
-    chunk_size: int = 4096,
-) -> Predicted:
+class Observations:
     """
-    Predictions of observations in original units; of transformed outputs from the quantiles of the
-    predictor, or from 2,000 draws. Student's t noise under a logarithm has no finite moments.
+    New observations at some rows, as a predictor has them; no moments are computed twice.
 
+    :param model: a model, or the predictor of a recipe.
     :param rows: standardized inputs ``[N, D]``.
-    :param moments: mean and variance of the standardized observations ``[N, P]``.
-    """
-    if standardizer.y_transform == "none":
-        mean, variance = standardizer.inverse_mean_variance(*moments)
-        return Predicted(mean, mean, variance)
-    if not (getattr(model, "has_quantiles", False) or _has_gaussian_quantiles(model)):
-        of_f = moments_in_chunks(model, "predict_f", rows, chunk_size)
-        parts = [
-            _of_draws(model.likelihood, standardizer, *(part[block] for part in of_f))
-            for block in blocks(len(rows))
-        ]
-    else:
-        parts = [
-            _of_quantiles(model, standardizer, rows[block], [part[block] for part in moments])
-            for block in blocks(len(rows))
-        ]
-    return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def _of_quantiles(
-    model: Any, standardizer: Standardizer, rows: np.ndarray, moments: list[np.ndarray]
-) -> list[np.ndarray]:
-    """Medians, means and variances of a predictor with quantiles, or of Gaussians."""
-    X = tf.convert_to_tensor(rows, gpflow.default_float())
-
-    def quantiles(levels: np.ndarray) -> tf.Tensor:
-        if getattr(model, "has_quantiles", False):
-            return model.predict_quantiles(X, levels)
-        return tf.constant(_quantile_points(stats.norm.ppf(levels), *moments))
-
-    return [part.numpy() for part in standardizer.to_original_summary(quantiles)]
-
-
-def _of_draws(
-    likelihood: Any, standardizer: Standardizer, mean: np.ndarray, variance: np.ndarray
-) -> list[np.ndarray]:
-    """Medians, means and variances of 2,000 draws of every observation."""
-    Z = tf.constant(sample_marginals(likelihood, mean, variance))
-    Y = standardizer.to_original_units(Z).numpy()  # [S, N, P]
-    found = [np.median(Y, axis=0), Y.mean(axis=0), Y.var(axis=0)]
-    heavy = isinstance(likelihood, gpflow.likelihoods.StudentT)
-    if heavy and standardizer.y_transform == "log":
-        found[1:] = [np.full_like(part, np.inf) for part in found[1:]]
-    return found
-
-
-def _has_gaussian_quantiles(model: Any) -> bool:
-    """Whether observations are Gaussian, or are taken for such since they cannot be drawn."""
-    return _is_gaussian(model) or not can_sample(model.likelihood)
-
-
-def _is_gaussian(model: Any) -> bool:
-    """Whether observations have Gaussian noise, as in inference over the weights of a GRIEF."""
-    likelihood = getattr(model, "likelihood", None)
-    if getattr(model, "has_quantiles", False):
-        return False
-    return likelihood is None or isinstance(likelihood, gpflow.likelihoods.Gaussian)
-
-
-def _quantile_points(levels: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Quantiles of Gaussians [S, N, P]."""
-    return mean + np.sqrt(variance) * levels[:, None, None]
-
-
-def moments_in_chunks(
-    model: Any,
-    method: str,
-    rows: np.ndarray,
-    chunk_size: int,
-    advance: Callable[[int], None] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Means and variances of standardized rows, float64 [N, P].
-
-    :param model: a model, or the predictor of a recipe; of many rows the method is compiled, and
-        so is that of few rows when it is called again and again.
-    :param method: "predict_f" or "predict_y".
     :param chunk_size: rows in a call of the model.
-    :param advance: called with the number of rows of each chunk that is done.
-    :raises ValueError: if variances of observations are negative.
     """
-    X, parts = tf.convert_to_tensor(rows, gpflow.default_float()), []
-    predict = whole = getattr(model, method)
-    if isinstance(model, CachedModel):
-        chunk_size = 1 if model.takes_single_rows(len(rows)) else chunk_size
-        if chunk_size == 1 or len(rows) >= _COMPILED * chunk_size:
-            whole = model.compiled(method)
-    for start in range(0, len(rows), chunk_size):
-        chunk = X[start : start + chunk_size]
-        found = (whole if len(chunk) == chunk_size else predict)(chunk)
-        parts.append([np.asarray(part) for part in found])
-        if advance is not None:
-            advance(len(chunk))
-    mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
-    if method == "predict_y" and (negative := np.sum(variance < 0.0)):
-        raise ValueError(
-            f"{negative} of {variance.size} predicted variances are negative, down to "
-            f"{variance.min():.3g}: rounding has taken the model's digits. Train it in float64, or "
-            "with fewer points."
+
+    def __init__(
+        self, model: Any, standardizer: Standardizer, rows: np.ndarray, chunk_size: int = 4096
+    ) -> None:
+        self.standardizer, self.rows = standardizer, rows
+        self._model, self._chunk_size = model, chunk_size
+        likelihood = getattr(model, "likelihood", None)
+        self._has_quantiles = bool(getattr(model, "has_quantiles", False))
+        # Gaussian noise, as in inference over the weights of a GRIEF
+        self._is_gaussian = not self._has_quantiles and (
+            likelihood is None or isinstance(likelihood, gpflow.likelihoods.Gaussian)
         )
-    return mean, variance
+        # else observations are drawn, or are taken for Gaussian since they cannot be
+        self._is_drawn = not (self._has_quantiles or self._is_gaussian) and can_sample(
+            model.likelihood
+        )
 
+    @functools.cached_property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of standardized observations ``[N, P]``."""
+        return self._moments("predict_y")
 
-def central_interval(
-    model: Any,
-    standardizer: Standardizer,
-    X: np.ndarray,
-    coverage: float = 0.95,
-    chunk_size: int = 4096,
-) -> list[np.ndarray]:
-    """
-    Lower and upper ends ``[N, P]`` of central intervals of new observations, original units.
+    @functools.cached_property
+    def _moments_of_f(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._moments("predict_f")
 
-    By quantiles of residuals for a model with conformal calibration, in closed form for Gaussian
-    noise, otherwise from 2,000 draws.
+    def _moments(self, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Means and variances, float64 [N, P]; of many rows the method is compiled, and so is that of
+        few rows when it is called again and again.
 
-    :param model: a :func:`predictor`.
-    :param X: ``[N, D]``, original units.
-    :param coverage: the probability of an observation to fall into its interval.
-    """
-    rows = standardizer.transform_inputs(X)
-    of_y = None
-    if _has_closed_form(model, coverage):
-        of_y = moments_in_chunks(model, "predict_y", rows, chunk_size)
-    return _interval_ends(model, standardizer, rows, of_y, coverage, chunk_size)
+        :param method: "predict_f" or "predict_y".
+        :raises ValueError: if variances of observations are negative.
+        """
+        X, parts = tf.convert_to_tensor(self.rows, gpflow.default_float()), []
+        predict = whole = getattr(self._model, method)
+        num_rows, size = len(self.rows), self._chunk_size
+        if isinstance(self._model, CachedModel):
+            size = 1 if self._model.takes_single_rows(num_rows) else size
+            if size == 1 or num_rows >= _COMPILED * size:
+                whole = self._model.compiled(method)
+        for start in range(0, num_rows, size):
+            chunk = X[start : start + size]
+            found = (whole if len(chunk) == size else predict)(chunk)
+            parts.append([np.asarray(part) for part in found])
+        mean, variance = (np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True))
+        if method == "predict_y" and (negative := np.sum(variance < 0.0)):
+            raise ValueError(
+                f"{negative} of {variance.size} predicted variances are negative, down to "
+                f"{variance.min():.3g}: rounding has taken the model's digits. Train it in "
+                "float64, or with fewer points."
+            )
+        return mean, variance
 
+    @functools.cached_property
+    def original(self) -> Predicted:
+        """
+        Predictions in original units; of transformed outputs from the quantiles of the predictor,
+        or from 2,000 draws. Student's t noise under a logarithm has no finite moments.
+        """
+        if self.standardizer.y_transform == "none":
+            mean, variance = self.standardizer.inverse_mean_variance(*self.moments)
+            return Predicted(mean, mean, variance)
+        summary = self._summary_of_draws if self._is_drawn else self._summary_of_quantiles
+        parts = [summary(part) for part in blocks(len(self.rows))]
+        return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-def predict_interval(
-    model: Any,
-    standardizer: Standardizer,
-    X: np.ndarray,
-    coverage: float = 0.95,
-    chunk_size: int = 4096,
-    advance: Callable[[int], None] | None = None,
-) -> tuple[Predicted, list[np.ndarray]]:
-    """
-    New observations in original units, and :func:`central_interval`, ``[N, P]`` each.
+    def interval(self, coverage: float = 0.95) -> list[np.ndarray]:
+        """
+        Lower and upper ends ``[N, P]`` of central intervals in original units.
 
-    :param advance: called with the number of rows of each chunk that is done.
-    """
-    rows = standardizer.transform_inputs(X)
-    of_y = moments_in_chunks(model, "predict_y", rows, chunk_size, advance)
-    ends = _interval_ends(model, standardizer, rows, of_y, coverage, chunk_size)
-    return in_original_units(model, standardizer, rows, of_y, chunk_size), ends
+        By quantiles of residuals for a model with conformal calibration, in closed form for
+        Gaussian noise, otherwise by quantiles of the predictor or from 2,000 draws.
 
-
-def _has_closed_form(model: Any, coverage: float) -> bool:
-    """Whether intervals follow from mean and variance of observations."""
-    return _conformal_radius(model, coverage) is not None or _is_gaussian(model)
-
-
-def _interval_ends(
-    model: Any,
-    standardizer: Standardizer,
-    rows: np.ndarray,
-    of_y: tuple[np.ndarray, np.ndarray] | None,
-    coverage: float,
-    chunk_size: int,
-) -> list[np.ndarray]:
-    """
-    :func:`central_interval` of standardized rows.
-
-    :param of_y: mean and variance of observations, which may be None without a closed form.
-    """
-    levels = 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage
-    if of_y is not None and _has_closed_form(model, coverage):
-        (mean, variance), radius = of_y, _conformal_radius(model, coverage)
-        if radius is None:
+        :param coverage: the probability of an observation to fall into its interval.
+        """
+        levels = 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage
+        calibration = getattr(self._model, "calibration", None)
+        radius = None if calibration is None else calibration.radius(coverage)
+        if radius is None and self._is_gaussian:
             radius = stats.norm.ppf(levels[1])
-        ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
-    elif getattr(model, "has_quantiles", False):
-        ends = _quantiles_in_chunks(model, rows, levels, chunk_size)
-    else:
-        moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
-        ends = quantiles(model.likelihood, *moments, levels)
-    return [standardizer.inverse_outputs(end) for end in ends]
+        if radius is not None:
+            mean, variance = self.moments
+            ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
+        elif self._has_quantiles:
+            size, count = self._chunk_size, len(self.rows)
+            chunks = [slice(i, i + size) for i in range(0, count, size)]
+            parts = [self._quantiles(chunk, levels).numpy() for chunk in chunks]
+            ends = list(np.concatenate(parts, axis=1).astype(np.float64))
+        else:
+            draws = (self._draws(part) for part in blocks(len(self.rows)))
+            parts = [np.quantile(points, levels, axis=0) for points in draws]
+            ends = list(np.concatenate(parts, axis=1))
+        return [self.standardizer.inverse_outputs(end) for end in ends]
 
+    def compare(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """
+        CRPS in original units, the probability integral transform, and the probability of the
+        smallest central interval that holds the observation, of all observations ``Y [N, P]``.
+        """
+        if self._is_drawn:
+            return self._compare_draws(Y)
+        outputs = self.standardizer.transform_outputs(Y)
+        if self._has_quantiles:
+            pit, count = np.empty(Y.shape), _FEWER_LEVELS
+            for part in blocks(len(Y)):
+                Z = tf.convert_to_tensor(outputs[part], gpflow.default_float())
+                pit[part] = self._model.predict_distribution((self._inputs(part), Z)).numpy()
+        else:
+            pit, count = metrics.pit(outputs, *self.moments), _NUM_LEVELS
+        central = 2.0 * np.abs(pit - 0.5)
+        if not self._has_quantiles and self.standardizer.y_transform == "none":
+            original = self.standardizer.inverse_mean_variance(*self.moments)
+            return metrics.crps_of_entries(Y, *original), pit, central
+        levels = (np.arange(count) + 0.5) / count
+        scores = []
+        for part in blocks(len(Y)):
+            points = tf.cast(self._quantiles(part, levels), "float64")
+            points = self.standardizer.to_original_units(points).numpy()  # [S, N, P]
+            scores.append(metrics.crps_of_points(Y[part], points))
+        return np.concatenate(scores), pit, central
 
-def _quantiles_in_chunks(
-    model: Any, rows: np.ndarray, levels: Sequence[float], chunk_size: int
-) -> list[np.ndarray]:
-    """Quantiles of standardized rows at each of the levels, float64 ``[N, P]``."""
-    X = tf.convert_to_tensor(rows, gpflow.default_float())
-    parts = [
-        model.predict_quantiles(X[i : i + chunk_size], levels).numpy()
-        for i in range(0, len(rows), chunk_size)
-    ]
-    return list(np.concatenate(parts, axis=1).astype(np.float64))
+    def _compare_draws(self, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As :meth:`compare`, from draws of every observation."""
+        pit, central, scores = np.empty(Y.shape), np.empty(Y.shape), []
+        for part in blocks(len(Y)):
+            points = self._original_draws(part)
+            # half of the ties, which counts have, are below; intervals hold all or none of them
+            below, up_to = np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)
+            pit[part] = 0.5 * (below + up_to)
+            central[part] = np.round(2.0 * np.maximum(below - 0.5, 0.5 - up_to), 9)
+            scores.append(metrics.crps_of_points(Y[part], points))
+        return np.concatenate(scores), pit, central
 
+    def _inputs(self, part: slice) -> tf.Tensor:
+        return tf.convert_to_tensor(self.rows[part], gpflow.default_float())
 
-def _conformal_radius(model: Any, coverage: float) -> np.ndarray | None:
-    """Half widths ``[P]`` of conformal intervals in standard deviations; None without them."""
-    found = getattr(model, "calibration", None)
-    return None if found is None else found.radius(coverage)
+    def _quantiles(self, part: slice, levels: Any) -> tf.Tensor:
+        """Quantiles of standardized observations ``[L, n, P]``, of Gaussians without others."""
+        if self._has_quantiles:
+            return self._model.predict_quantiles(self._inputs(part), levels)
+        mean, variance = (moment[part] for moment in self.moments)
+        return tf.constant(mean + np.sqrt(variance) * stats.norm.ppf(levels)[:, None, None])
+
+    def _draws(self, part: slice) -> np.ndarray:
+        """2,000 draws of every standardized observation ``[S, n, P]``, independent between rows."""
+        mean, variance = (moment[part] for moment in self._moments_of_f)
+        rng = np.random.RandomState(0)
+        F = mean + np.sqrt(variance) * rng.standard_normal((_NUM_DRAWS, *mean.shape))
+        return sample_outputs(self._model.likelihood, F, rng)
+
+    def _original_draws(self, part: slice) -> np.ndarray:
+        Z = tf.constant(self._draws(part))
+        return self.standardizer.to_original_units(Z).numpy()  # type: ignore[no-any-return]
+
+    def _summary_of_quantiles(self, part: slice) -> list[np.ndarray]:
+        """Medians, means and variances in original units."""
+        summary = self.standardizer.to_original_summary(lambda p: self._quantiles(part, p))
+        return [values.numpy() for values in summary]
+
+    def _summary_of_draws(self, part: slice) -> list[np.ndarray]:
+        """Medians, means and variances of draws."""
+        Y, likelihood = self._original_draws(part), self._model.likelihood
+        found = [np.median(Y, axis=0), Y.mean(axis=0), Y.var(axis=0)]
+        heavy = isinstance(likelihood, gpflow.likelihoods.StudentT)
+        if heavy and self.standardizer.y_transform == "log":
+            found[1:] = [np.full_like(part, np.inf) for part in found[1:]]
+        return found
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:

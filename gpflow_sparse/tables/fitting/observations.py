@@ -1,19 +1,24 @@
-"""Likelihoods by name, and quantiles and samples of new observations given a Gaussian f."""
+"""
+Likelihoods by name, their outputs as noisy observations of f, and samples of new observations
+given f.
+"""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow import likelihoods as gpflow_likelihoods
+from scipy.special import digamma
 
 from gpflow_sparse import likelihoods
 
-# Draws of f and y per row where there is no formula.
-_NUM_DRAWS = 2000
 BLOCK = 500
 """Rows whose draws are in memory together."""
+# Of the mean output, below which an output counts as this; the logarithm of 0 is infinite.
+_LOWEST = 1e-4
 # Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
 STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
@@ -25,10 +30,6 @@ NOT_STANDARDIZED = {
     "poisson": gpflow_likelihoods.Poisson,
     "exponential": gpflow_likelihoods.Exponential,
     "gamma": gpflow_likelihoods.Gamma,
-}
-CLASSES = {
-    "bernoulli": gpflow_likelihoods.Bernoulli,
-    "bernoulli_logit": likelihoods.BernoulliLogit,
 }
 
 
@@ -59,7 +60,10 @@ def make_likelihood(
             "one_versus_rest": lambda: likelihoods.OneVersusRest(num_classes),
         }
     if num_classes == 2:
-        known = dict(CLASSES)
+        known = {
+            "bernoulli": gpflow_likelihoods.Bernoulli,
+            "bernoulli_logit": likelihoods.BernoulliLogit,
+        }
     if likelihood not in (None, *known):
         raise ValueError(
             f"likelihood must be {', '.join(known)}{' for classes' if num_classes else ''}, or in "
@@ -81,42 +85,34 @@ def has_heavy_tails(likelihood: Any) -> bool:
     return likelihood in ("student_t", "laplace") or isinstance(likelihood, kinds)
 
 
-def quantiles(
-    likelihood: gpflow.likelihoods.Likelihood,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    levels: Sequence[float],
-) -> list[np.ndarray]:
+def log_rates(likelihood: gpflow.likelihoods.Likelihood, Y: np.ndarray) -> Any:
     """
-    Quantiles of new observations at some levels, each [N, P], from 2,000 draws for every row.
+    Estimates ``[N, P]`` of f, each from its own output, and the mean of f ``[P]``.
 
-    :param mean: marginal means of f [N, P].
-    :param variance: marginal variances of f [N, P].
+    Exponential and gamma outputs y of the scale exp(f) have ``E[log y] = f + digamma(shape)``;
+    counts have nearly ``E[log(y + 1/2)] = f`` unless they are few. With these estimates starting
+    hyperparameters are found as for regression, and a prior mean makes them independent of the unit
+    of Y.
+
+    :return: None for other likelihoods and links.
     """
-    ends = [
-        np.quantile(sample_marginals(likelihood, mean[rows], variance[rows]), levels, axis=0)
-        for rows in blocks(len(mean))
-    ]
-    return list(np.concatenate(ends, axis=1))
+    if getattr(likelihood, "invlink", None) is not tf.exp:
+        return None
+    if isinstance(likelihood, gpflow_likelihoods.Poisson):
+        rates = Y / float(likelihood.binsize)
+        estimates = np.log(rates + 0.5 / float(likelihood.binsize))
+        least = np.maximum(rates.mean(axis=0), 0.5 / rates.shape[0])
+        return estimates, np.minimum(estimates.mean(axis=0), np.log(least))
+    if not isinstance(likelihood, gpflow_likelihoods.Exponential | gpflow_likelihoods.Gamma):
+        return None
+    shape = likelihood.shape.numpy() if isinstance(likelihood, gpflow_likelihoods.Gamma) else 1.0
+    estimates = np.log(np.maximum(Y, _LOWEST * Y.mean(axis=0))) - digamma(shape)
+    return estimates, estimates.mean(axis=0)
 
 
 def blocks(num_rows: int) -> list[slice]:
     """Slices of rows whose draws fit into memory together."""
     return [slice(i, i + BLOCK) for i in range(0, num_rows, BLOCK)]
-
-
-def sample_marginals(
-    likelihood: gpflow.likelihoods.Likelihood, mean: np.ndarray, variance: np.ndarray
-) -> np.ndarray:
-    """
-    2,000 draws of every new observation [S, N, P], independent between rows.
-
-    :param mean: marginal means of f [N, P].
-    :param variance: marginal variances of f [N, P].
-    """
-    rng = np.random.RandomState(0)
-    F = mean + np.sqrt(variance) * rng.standard_normal((_NUM_DRAWS, *mean.shape))
-    return sample_outputs(likelihood, F, rng)
 
 
 def can_sample(likelihood: gpflow.likelihoods.Likelihood) -> bool:

@@ -17,14 +17,13 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.initialization.repeated_rows import rows_not_held_out
 from gpflow_sparse.kernels import LinearMap, product_of
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.tables.fitting.log_rates import log_rates
 from gpflow_sparse.tables.fitting.observations import (
     has_heavy_tails,
     is_standardized,
+    log_rates,
     make_likelihood,
 )
-from gpflow_sparse.tables.methods.points import rows_repeat
-from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, num_distinct
+from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, num_distinct, rows_repeat
 
 KERNELS = {
     "matern52": gpflow.kernels.Matern52,
@@ -135,7 +134,7 @@ class InitialHyperparameters:
             if found is not None:
                 self._is_fitted, rows = True, (dataset.train[0], found[0] - found[0].mean(axis=0))
                 self._dataset = dataclasses.replace(dataset, train=rows)
-        self._lengthscales = functools.cache(self._median_lengthscales)
+        self._lengthscales = functools.cache(functools.partial(self._medians, dataset.train[0]))
         self._fit = functools.cache(self._fit_once)
         self._axes = functools.cache(self._find_axes)
         self._score = functools.cache(self._score_once)
@@ -268,9 +267,6 @@ class InitialHyperparameters:
         axes, slopes = initialization.gradient_axes(model, rest.train[0], seed=trial.seed)
         scales = np.maximum(slopes, _LEAST_SLOPE * slopes[0]) ** -0.5
         return axes, scales * np.median(self._medians(X @ axes.T / scales, trial.seed))
-
-    def _median_lengthscales(self, seed: int) -> np.ndarray:
-        return self._medians(self._dataset.train[0], seed)
 
     @staticmethod
     def _medians(X: np.ndarray, seed: int) -> np.ndarray:

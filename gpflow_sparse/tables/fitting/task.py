@@ -96,11 +96,6 @@ class Task:
         return dataclasses.replace(self, dataset=dataset)
 
 
-def method_of(name: str) -> str:
-    """The method of a candidate, see :meth:`Task.recipe`."""
-    return name.partition(_WITH)[0]
-
-
 def candidates(task: Task) -> list[str]:
     """The methods that the automatic choice tries for a kind of table, with their variants."""
     suited = [

@@ -13,8 +13,8 @@ from gpflow_sparse.tables.fitting.building import attach_units, build_model
 from gpflow_sparse.tables.fitting.calibration import calibrate, split_rows
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
 from gpflow_sparse.tables.fitting.task import Task
-from gpflow_sparse.tables.fitting.tree_mean import ClassTreeMean, TreeMean
-from gpflow_sparse.tables.fitting.weights import weighted_rows, weights_of_batches
+from gpflow_sparse.tables.fitting.tree_mean import TreeMean
+from gpflow_sparse.tables.fitting.weights import weighted_rows
 from gpflow_sparse.tables.methods.base import Recipe
 
 # Steps whose time is measured before the number of steps within a budget is known.
@@ -42,13 +42,14 @@ class Candidate:
         *,
         name: str = "",
         start: GPModel | None = None,
-        mean: TreeMean | ClassTreeMean | None = None,
+        mean: TreeMean | None = None,
         starts: InitialHyperparameters | None = None,
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
         self.mean, self.starts = mean, starts
         self.recipe, self.rows = recipe, task.dataset.train
-        self._weights = weights_of_batches(recipe, task.dataset)
+        # a model that holds its rows holds their weights, too
+        self._weights = None if recipe.holds_data else task.dataset.weights
         self.name = name or recipe.name
         self.num_steps = 0
         kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters

@@ -45,55 +45,41 @@ class TreeMean:
     Residuals of rows to which trees were fitted are too small. With predictions o of every row by
     trees that were fitted to other rows, the GP of mean m is given the outputs ``Y - w o + m(X)``,
     so that its residuals are the out-of-fold ones, ``Y - w o``; nothing in its model changes.
+
+    Of log odds of classes there are no residuals, and rows and labels stay as they are: the
+    function has the log odds of the training rows by trees that were fitted to other rows.
     """
 
-    function: BoostedTrees
-    residuals: np.ndarray
-    """``Y - w o [N, 1]``."""
-    values: np.ndarray
-    """``m(X) [N, 1]``."""
+    function: BoostedTrees | TreeLogits
     seconds: float
     """Time of the trees."""
-    start_variance = 1.0
-    """Of a kernel that is not fitted."""
+    residuals: np.ndarray | None = None
+    """``Y - w o [N, 1]``; None for classes."""
+    values: np.ndarray | None = None
+    """``m(X) [N, 1]``; None for classes, of which the function has them."""
+
+    @property
+    def start_variance(self) -> float:
+        """Of a kernel that is not fitted: what trees leave of log odds varies little."""
+        return 0.1 if self.residuals is None else 1.0
 
     def residual_data(self, dataset: Dataset) -> Dataset:
         """The data set with the residuals for training outputs, for starting hyperparameters."""
+        if self.residuals is None:
+            return dataset
         return dataclasses.replace(dataset, train=(dataset.train[0], self.residuals))
 
     def model_rows(self, dataset: Dataset) -> Pair:
         """The training rows for a model that has the mean function."""
+        if self.residuals is None or self.values is None:
+            return dataset.train
         return dataset.train[0], self.residuals + self.values
 
     def remember(self, X: tf.Tensor) -> None:
         """Keep the known values of the function at the rows of a model that holds all rows."""
-        if X.shape[0] == len(self.values):  # else it leaves out copies of rows
+        # a model of other rows leaves out copies of rows
+        if self.values is not None and X.shape[0] == len(self.values):
             self.function.remember(X, tf.constant(self.values, X.dtype))
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassTreeMean:
-    """
-    A mean function of log odds by boosted trees. Rows and labels stay as they are: the function has
-    the log odds of the training rows by trees that were fitted to other rows.
-    """
-
-    function: TreeLogits
-    seconds: float
-    """Time of the trees."""
-    start_variance = 0.1
-    """Of a kernel: what trees leave of log odds varies little."""
-
-    def residual_data(self, dataset: Dataset) -> Dataset:
-        """The data set as it is: classes have no residuals."""
-        return dataset
-
-    def model_rows(self, dataset: Dataset) -> Pair:
-        """The training rows for a model that has the mean function."""
-        return dataset.train
-
-    def remember(self, X: tf.Tensor) -> None:
-        """Nothing, since the function has the values at the training rows."""
 
 
 def expected_seconds(num_rows: int, num_columns: int, num_classes: int | None = None) -> float:
@@ -122,12 +108,8 @@ def _num_folds(num_rows: int, num_classes: int | None) -> int:
 
 
 def fit_tree_mean(
-    dataset: Dataset,
-    kernel: Any,
-    noise_variance: Any,
-    seed: int = 0,
-    weight: float | None = None,
-) -> TreeMean | ClassTreeMean:
+    dataset: Dataset, kernel: Any, noise_variance: Any, seed: int = 0, weight: float | None = None
+) -> TreeMean:
     """
     The average of the trees of five folds, of two folds of more than 50,000 rows, weighted as the
     GP beside them needs it. The scale of log odds of classes is a hyperparameter of the model.
@@ -150,12 +132,12 @@ def fit_tree_mean(
     if dataset.num_classes is not None:
         trees = BoostedTrees.from_scikit_learn(models)
         logits = TreeLogits(trees, dataset.train[0], out_of_fold)
-        return ClassTreeMean(logits, time.perf_counter() - begin)
+        return TreeMean(logits, time.perf_counter() - begin)
     if weight is None:
         weight = _weight(dataset, out_of_fold[:, 0], kernel, noise_variance, order)
     function = BoostedTrees.from_scikit_learn(models, weight)
     residuals = dataset.train[1] - weight * out_of_fold
-    return TreeMean(function, residuals, weight * average, time.perf_counter() - begin)
+    return TreeMean(function, time.perf_counter() - begin, residuals, weight * average)
 
 
 def _fitted_trees(
@@ -211,11 +193,7 @@ def _weight(
     count = min(_HELD_OUT, len(order) // 5)
     held_out, rest = dataset.take(order[:count]), dataset.take(order[count:])
     model = gs.models.NearestNeighborGP(
-        rest.train,
-        kernel,
-        num_neighbors=_NEIGHBORS,
-        noise_variance=noise,
-        row_weights=rest.weights,
+        rest.train, kernel, num_neighbors=_NEIGHBORS, noise_variance=noise, row_weights=rest.weights
     )
     X, y = held_out.train[0], held_out.train[1][:, 0]
     errors = y - model.predict_f(X)[0].numpy()[:, 0], y - trees[order[:count]]

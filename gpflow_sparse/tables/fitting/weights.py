@@ -15,8 +15,6 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse.data import Dataset
-from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of
 from gpflow_sparse.tables.methods.rows import Pair
 
@@ -83,11 +81,6 @@ def weights_of_copies(
     """Weights that rows have from their copies; None where weights would be refused."""
     is_taken = method == AUTO or kind_of(method).takes_weights
     return weights if is_taken and not conformal else None
-
-
-def weights_of_batches(recipe: Recipe, dataset: Dataset) -> np.ndarray | None:
-    """The weights of rows that come in batches; None for models that hold rows and weights."""
-    return None if recipe.holds_data else dataset.weights
 
 
 @contextlib.contextmanager

@@ -127,6 +127,15 @@ class Recipe:
     )
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
 
+    def __init_subclass__(cls) -> None:
+        """Give another default of an option of a base class the help and the limits there."""
+        fields = [getattr(base, "__dataclass_fields__", {}) for base in cls.__mro__[:0:-1]]
+        known = {name: field for each in fields for name, field in each.items()}
+        for name in known.keys() & cls.__annotations__.keys():
+            if not isinstance(default := cls.__dict__[name], dataclasses.Field):
+                field = dataclasses.field(default=default, metadata=known[name].metadata)
+                setattr(cls, name, field)
+
     def __post_init__(self) -> None:
         require_valid(self)
 
@@ -214,10 +223,7 @@ class Recipe:
         :param num_distinct: distinct training rows.
         :param num_rows: all training rows; None if none is repeated.
         """
-        from gpflow_sparse.tables.methods.points import shrunk
-
-        few = hasattr(self, "num_inducing") and not self.takes_images  # images have many patches
-        return shrunk(self, num_distinct, num_rows) if few else self
+        return self
 
     def with_steps(self: Self, num_steps: int, learning_rate: float | None = None) -> Self:
         """The recipe with another number of steps, and another learning rate unless None."""
@@ -264,9 +270,7 @@ class Recipe:
             is taken to need the time until then.
         :param options: further arguments of :func:`gpflow_sparse.training.fit`.
         """
-        from gpflow_sparse.tables.methods.steps import fit_steps
-
-        return fit_steps(self, model, rows, until, options)
+        raise NotImplementedError
 
     def finish(
         self, model: "gpflow.models.GPModel", seconds: float = math.inf

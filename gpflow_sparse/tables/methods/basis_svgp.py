@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import finite_basis, options, points
+from gpflow_sparse.tables.methods import finite_basis, options
+from gpflow_sparse.tables.methods.rows import variational
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 
 @dataclass(frozen=True)
-class BasisSVGP(finite_basis.BasisRecipe):
+class BasisSVGP(NaturalSteps, finite_basis.BasisRecipe):
     """Options of a variational basis model, :class:`gpflow_sparse.models.BasisSVGP`."""
 
     name = "basis_svgp"
@@ -17,15 +19,8 @@ class BasisSVGP(finite_basis.BasisRecipe):
     takes_weights = True
 
     bound: str = options.bound()
-    num_steps: int = options.num_steps()
-    batch_size: int = options.batch_size()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
-    natural_gradients: float = options.natural_gradients()
 
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, basis: Any = None, **given: Any
-    ) -> Any:
-        basis = basis or finite_basis.make_basis(self, data[0], kernel)
-        given = points.variational(likelihood, data, **{"bound": self.bound, **given})
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        basis = given.pop("basis", None) or self.make_basis(data[0], kernel)
+        given = variational(likelihood, data, **{"bound": self.bound, **given})
         return gs.models.BasisSVGP(basis, likelihood, **given)

@@ -5,7 +5,8 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 ImageShape = tuple[int, int, int]
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
@@ -18,12 +19,14 @@ _TABLE = 4_000_000
 
 
 @dataclass(frozen=True)
-class Convolutional(Recipe):
+class Convolutional(NaturalSteps):
     """Options of both methods of images."""
 
     takes_images = True
 
-    image_shape: str | None = options.image_shape()
+    image_shape: str | None = option(
+        None, "Shape of the images, H,W or H,W,C; else as the data set has it, or square."
+    )
     patch_size: int | None = option(
         None, "Height and width of patches; 3, or 5 above 16 pixels.", least=1
     )
@@ -32,12 +35,10 @@ class Convolutional(Recipe):
     tick: bool = option(True, "Let the last layer depend on the location of a patch.")
     num_inducing: int = option(100, "M, patches of the base set, of each layer.", least=1)
     whiten: bool = options.whiten()
-    num_steps: int = options.num_steps(1000)
-    batch_size: int = options.batch_size(128)
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
+    num_steps: int = 1000
+    batch_size: int = 128
     # Under robust-max, natural gradients saturate all probabilities, and the gradient vanishes.
-    natural_gradients: float = options.natural_gradients(0.0)
+    natural_gradients: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +110,7 @@ class ConvolutionalSVGP(Convolutional):
         import gpflow
 
         model = super().build(data, kernel, likelihood, **given)
-        if not isinstance(model, gs.models.SOLVEGP):
+        if hasattr(model, "layers"):
             return model
         (patches,) = model.inducing_variable.sets
         names = ("num_latent_gps", "whiten", "num_data")

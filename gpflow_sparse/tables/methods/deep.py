@@ -5,7 +5,8 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 # Largest number of points of each hidden layer, which has a q for each column: on validation rows
 # of kin8nm NLPD was 0.052 with 128 and 0.086 with 64.
@@ -13,7 +14,7 @@ _MAX_HIDDEN = 128
 
 
 @dataclass(frozen=True)
-class Deep(Recipe):
+class Deep(NaturalSteps, options.Inducing):
     """Options of a deep GP of a table, :func:`gpflow_sparse.models.deep`."""
 
     name = "deep"
@@ -23,23 +24,16 @@ class Deep(Recipe):
         "layer"
     )
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal(
-        help="M2, points of the orthogonal set of the last layer; by default none with neighbors."
+        "M2, points of the orthogonal set of the last layer; by default none with neighbors."
     )
     num_neighbors: int | None = option(
         None, "Points of each layer that a row uses; by default all.", least=1
     )
     num_layers: int = options.num_layers(2, "Layers, 1 to 3.")
     bound: str = options.bound()
-    num_steps: int = options.num_steps(2000)
-    batch_size: int = options.batch_size(512)
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
-    natural_gradients: float = options.natural_gradients()
+    num_steps: int = 2000
+    batch_size: int = 512
 
     @classmethod
     def create(cls, **chosen: Any) -> "Deep":

@@ -9,7 +9,8 @@ import numpy as np
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.steps import finished_at_once
 
 # Columns beyond which a lengthscale for each is not tried: pixels of images have one in common.
 _MAX_COLUMNS = 100
@@ -21,19 +22,14 @@ _ENTRIES, _MOST, _FEWEST = 2**23, 1000, 100
 
 
 @dataclass(frozen=True)
-class DirichletGPnn(Recipe):
+class DirichletGPnn(options.OneKernel):
     """Options of nearest neighbors, :class:`gpflow_sparse.models.NearestNeighborClassifier`."""
 
     name = "dirichlet_gpnn"
     title = "GPnn for classes"
     idea = "classes as regression of their log odds, predicted from the nearest training rows"
-    takes_weights = True
     takes_conformal = False
-    holds_data = True
-    makes_kernel = True
 
-    kernel: str = options.kernel("matern32", compared=False)
-    ard: bool = options.ard()
     num_neighbors: int = option(64, "Nearest training rows from which a row is predicted.", least=1)
 
     @classmethod
@@ -74,5 +70,4 @@ class DirichletGPnn(Recipe):
         begin = time.perf_counter()
         seconds = None if math.isinf(until) else max(0.0, until - begin)
         objective = model.fit_hyperparameters(seconds=seconds)
-        passed = time.perf_counter() - begin
-        return gs.training.History(np.array([objective]), np.array([passed]), False)
+        return finished_at_once(objective, begin)

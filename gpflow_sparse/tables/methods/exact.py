@@ -1,40 +1,33 @@
 """GPflow's exact regression on tables."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.base import option
 from gpflow_sparse.tables.methods.mixture import Mixture
 from gpflow_sparse.tables.methods.rows import EXACT_SUBSET
-from gpflow_sparse.tables.methods.untrained import evaluate_once
 
 MAX_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
 
 
 @dataclass(frozen=True)
-class Exact(Recipe):
+class Exact(options.ComparedKernel):
     """Options of exact regression, :class:`gpflow.models.GPR`."""
 
     name = "exact"
     title = "Exact GP"
     idea = "GPflow's exact regression, for at most 10,000 rows"
-    takes_weights = True
     for_classes = "solvegp"
-    is_trained = False
-    holds_data = True
 
-    kernel: str = options.kernel("auto")
     ard: bool = option(
         True,
         "One lengthscale per input column, or one for all; with at most 1,000 rows the more "
         "probable of the two, or one for all.",
     )
-    metric: str = options.metric()
-    num_subset: int = options.num_subset(EXACT_SUBSET)
+    num_subset: int = EXACT_SUBSET
 
     @classmethod
     def reason_against(cls, task: Any) -> str:
@@ -56,6 +49,3 @@ class Exact(Recipe):
             # GPR has one noise variance for all rows; a mixture of one kernel is the same model
             return gs.models.GPMixture((X, Y), [kernel], noise_variance=noise_variance, **given)
         return gpflow.models.GPR((X, Y), kernel, noise_variance=noise_variance, **given)
-
-    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
-        return evaluate_once(model)

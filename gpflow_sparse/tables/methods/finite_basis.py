@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, points
-from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.base import option
 from gpflow_sparse.tables.methods.rows import choose_points, random_rows
 
 Self = TypeVar("Self", bound="BasisRecipe")
@@ -16,18 +16,18 @@ _BASIS_OF = {"temperature": "soft", "points_per_dimension": "grid"}
 
 
 @dataclass(frozen=True)
-class BasisRecipe(Recipe):
+class BasisRecipe(options.Points):
     """Options of methods whose option ``basis`` names one of several bases."""
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
     num_basis: int = options.num_basis()
-    basis: str = options.basis()
-    num_inducing: int = options.num_inducing()
+    basis: str = option(
+        "grid",
+        "Eigenfunctions on a grid, random Fourier features, these beside M inducing points "
+        "(hybrid), covariances with training rows, or softmax interpolation between M points.",
+        choices=["grid", "fourier", "hybrid", "dictionary", "soft"],
+    )
     points_per_dimension: int = options.points_per_dimension()
     temperature: float = options.temperature()
-    initialization: str = options.initialization()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class BasisRecipe(Recipe):
 
     def shrunk_to(self: Self, num_distinct: int, num_rows: int | None = None) -> Self:
         """The recipe with fewer inducing points; random features beside them come in pairs."""
-        count = points.shrunk_sizes(self, num_distinct, num_rows)["num_inducing"]
+        count = self.shrunk_sizes(num_distinct, num_rows)["num_inducing"]
         odd = (self.num_basis - count) % 2 if self.basis == "hybrid" else 0
         if num_rows is not None and count == num_distinct < num_rows:  # all of them
             sizes: dict[str, Any] = {"num_inducing": count, "num_basis": self.num_basis - odd}
@@ -61,17 +61,16 @@ class BasisRecipe(Recipe):
             sizes = {"num_inducing": max(1, count - odd)}
         return dataclasses.replace(self, **sizes)
 
-
-def make_basis(recipe: Any, X: Any, kernel: Any) -> Any:
-    """The basis that a recipe names, from training inputs [N, D]."""
-    size = recipe.num_basis
-    if recipe.basis == "fourier":
-        return gs.bases.RandomFourier(kernel, size, seed=recipe.seed)
-    if recipe.basis == "dictionary":
-        return gs.bases.KernelDictionary(kernel, random_rows(X, size, recipe.seed))
-    if recipe.basis == "grid":
-        return gs.bases.GridEigenfunctions(kernel, X, size, recipe.points_per_dimension)
-    (Z,) = choose_points(recipe, X, kernel, recipe.num_inducing)
-    if recipe.basis == "soft":
-        return gs.bases.SoftInterpolation(kernel, Z, temperature=recipe.temperature, tied=True)
-    return gs.bases.Hybrid(kernel, Z, (size - len(Z)) // 2 * 2, seed=recipe.seed)
+    def make_basis(self, X: Any, kernel: Any) -> Any:
+        """The basis that the recipe names, from training inputs [N, D]."""
+        size = self.num_basis
+        if self.basis == "fourier":
+            return gs.bases.RandomFourier(kernel, size, seed=self.seed)
+        if self.basis == "dictionary":
+            return gs.bases.KernelDictionary(kernel, random_rows(X, size, self.seed))
+        if self.basis == "grid":
+            return gs.bases.GridEigenfunctions(kernel, X, size, self.points_per_dimension)
+        (Z,) = choose_points(self, X, kernel, self.num_inducing)
+        if self.basis == "soft":
+            return gs.bases.SoftInterpolation(kernel, Z, temperature=self.temperature, tied=True)
+        return gs.bases.Hybrid(kernel, Z, (size - len(Z)) // 2 * 2, seed=self.seed)

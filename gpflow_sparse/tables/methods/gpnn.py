@@ -7,8 +7,7 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import TREES, ZERO, Recipe, option
-from gpflow_sparse.tables.methods.untrained import evaluate_once
+from gpflow_sparse.tables.methods.base import TREES, ZERO, option
 
 # Neighbors; twice as many where these gain so many nats of a left-out row, of at most so many, as
 # predictions then take four times as long; not for long tables, whose predictions take longest.
@@ -21,7 +20,7 @@ _LEAST_ROWS, _TIMED = 500, 100
 
 
 @dataclass(frozen=True)
-class GPnn(Recipe):
+class GPnn(options.ComparedKernel):
     """Options of nearest neighbors, :class:`gpflow_sparse.models.NearestNeighborGP`."""
 
     name = "gpnn"
@@ -30,15 +29,8 @@ class GPnn(Recipe):
         "an exact GP on the nearest training rows of each predicted row; hyperparameters of local "
         "subsets"
     )
-    takes_weights = True
     for_classes = "dirichlet_gpnn"
-    is_trained = False
-    holds_data = True
 
-    kernel: str = options.kernel("auto")
-    ard: bool = options.ard()
-    metric: str = options.metric()
-    num_subset: int = options.num_subset()
     num_neighbors: int | None = option(
         None,
         "Nearest training rows from which a row is predicted; by default 128, or 256 where "
@@ -68,9 +60,6 @@ class GPnn(Recipe):
         count = self.num_neighbors or _FEW
         given = {"num_neighbors": count, "noise_variance": noise_variance, **given}
         return gs.models.NearestNeighborGP(data, kernel, **given)
-
-    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
-        return evaluate_once(model)
 
     def finish(self, model: Any, seconds: float = math.inf) -> Any:
         """

@@ -5,23 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, rounds
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.steps import Rounds
 
 
 @dataclass(frozen=True)
-class GRIEF(Recipe):
+class GRIEF(Rounds, options.Kernel):
     """Options of grid-structured eigenfunctions, :class:`gpflow_sparse.models.GRIEF`."""
 
     name = "grief"
     title = "GP-GRIEF"
     idea = "regression with the leading eigenfunctions of a product kernel on a grid of any size"
     for_classes = "basis_svgp"
-    holds_data = True
 
-    kernel: str = options.kernel("squared_exponential")
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
+    kernel: str = "squared_exponential"
     num_basis: int = options.num_basis()
     points_per_dimension: int = options.points_per_dimension()
     bound: str = options.bound()
@@ -30,7 +28,6 @@ class GRIEF(Recipe):
         "integrate over weights and noise, or optimize hyperparameters alone.",
         choices=["optimize", "integrate"],
     )
-    num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         given = {
@@ -41,9 +38,6 @@ class GRIEF(Recipe):
             **given,
         }
         return gs.models.GRIEF(data, kernel, **given)
-
-    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
-        return rounds.fit_with_basis_refresh(self, model, options)
 
     def finish(self, model: Any, seconds: float = math.inf) -> Any:
         """The model; for type-I inference, a model of rotated weights with its hyperparameters."""

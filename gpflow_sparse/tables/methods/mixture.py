@@ -5,10 +5,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.steps import finished_at_once
 
 MAX_ROWS = 5000
 """Rows of the largest mixture: a component takes some 100 evaluations of N^3 operations."""
@@ -82,5 +81,4 @@ class Mixture(Recipe):
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         start = time.perf_counter()
         model.integrate(seconds=None if until == math.inf else until - start)
-        seconds = np.array([time.perf_counter() - start])
-        return gs.training.History(np.array([-model.log_evidence]), seconds, False)
+        return finished_at_once(-model.log_evidence, start)

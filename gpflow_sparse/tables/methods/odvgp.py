@@ -4,51 +4,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, points
-from gpflow_sparse.tables.methods.base import Recipe, option
-from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.rows import variational
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 
 @dataclass(frozen=True)
-class ODVGP(Recipe):
+class ODVGP(NaturalSteps, options.Points):
     """Options of the orthogonally decoupled GP, :class:`gpflow_sparse.models.ODVGP`."""
 
     name = "odvgp"
     title = "ODVGP"
     idea = "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone"
     takes_weights = True
+    least_orthogonal = 1
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal()
     num_penalty_samples: int = option(
-        256,
-        "Columns of the penalty drawn in a step; 0 for all.",
-        least=0,
+        256, "Columns of the penalty drawn in a step; 0 for all.", least=0
     )
     bound: str = options.bound()
     whiten: bool = options.whiten()
-    initialization: str = options.initialization()
-    num_steps: int = options.num_steps()
-    batch_size: int = options.batch_size()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
-    natural_gradients: float = options.natural_gradients()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
 
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "ODVGP":
-        return points.shrunk(self, num_distinct, num_rows, num_least=1)
-
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
-    ) -> Any:
-        sets = sets or choose_points(self, data[0], kernel, *self.sizes)
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        sets = self.take_sets(given, data[0], kernel)
         if not len(sets[1]):
             # All distinct rows are in the base set. ODVGP needs another point, and one far from
             # them changes nothing there.
@@ -61,5 +46,5 @@ class ODVGP(Recipe):
             "num_penalty_samples": num_penalty_samples,
             **given,
         }
-        given = points.variational(likelihood, data, **given)
+        given = variational(likelihood, data, **given)
         return gs.models.ODVGP(kernel, likelihood, variables, **given)

@@ -1,77 +1,29 @@
-"""Options that several methods have, each with its type, limits and help, written once."""
+"""Groups of options that several methods have, each with its type, limits and help."""
 
-from typing import Any
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.rows import choose_points, rows_repeat
+from gpflow_sparse.tables.methods.steps import evaluate_once
 
-
-def kernel(default: str = "matern52", *, compared: bool = True) -> Any:
-    """
-    Name of the covariance function.
-
-    :param compared: whether "auto" compares kernels before the training.
-    """
-    names = ["matern12", "matern32", "matern52", "squared_exponential"]
-    if not compared:
-        return option(default, "Covariance function.", choices=names)
-    return option(
-        default,
-        "Covariance function; on a grid a product over columns, by default squared_exponential. "
-        "auto: the one with which the nearest rows predict held-out rows best; for classes and "
-        "below 200 rows matern52.",
-        choices=["auto", *names],
-    )
-
-
-def ard() -> Any:
-    """Whether every input column has a lengthscale."""
-    return option(True, "One lengthscale per input column, or one for all.")
-
-
-def metric() -> Any:
-    """Axes of the lengthscales."""
-    return option(
-        "auto",
-        "Lengthscales along the columns of X, or along the axes of the gradients of a model. auto: "
-        "those with which the nearest rows predict held-out rows better; columns without "
-        "lengthscales of their own, and for an exact GP of at most 1,000 rows.",
-        choices=["auto", "columns", "gradients"],
-    )
-
-
-def num_subset(default: int = 500) -> Any:
-    """Rows to which starting hyperparameters are fitted."""
-    return option(
-        default,
-        "Rows of the exact GP that gives starting hyperparameters, beside one of local subsets in "
-        "long tables; 0 for none.",
-        least=0,
-    )
-
-
-def num_inducing(default: int = 256) -> Any:
-    """Number of inducing points, M."""
-    return option(
-        default,
-        "M, inducing points, of the base set if there are two sets. Where rows repeat, all "
-        "distinct rows if there are at most M.",
-        least=1,
-    )
-
-
-def num_orthogonal(default: int = 256, help: str = "") -> Any:
-    """Number of points of the orthogonal set, M2."""
-    help = help or "M2, points of the orthogonal set; none beside a base set of all distinct rows."
-    return option(default, help, least=0)
+Self = TypeVar("Self", bound="Inducing")
+_KERNELS = ["matern12", "matern32", "matern52", "squared_exponential"]
 
 
 def bound() -> Any:
     """Name of the objective."""
     return option(
-        "standard",
-        "The objective; log is tighter at the same cost.",
-        choices=["standard", "log"],
+        "standard", "The objective; log is tighter at the same cost.", choices=["standard", "log"]
     )
+
+
+def num_orthogonal(help: str = "") -> Any:
+    """Number of points of the orthogonal set, M2."""
+    help = help or "M2, points of the orthogonal set; none beside a base set of all distinct rows."
+    return option(256, help, least=0)
 
 
 def whiten() -> Any:
@@ -79,33 +31,14 @@ def whiten() -> Any:
     return option(True, "Parametrize q relative to the prior.")
 
 
-def initialization(default: str = "kmeans") -> Any:
-    """How the starting inducing points are chosen."""
-    return option(default, "Start of the inducing points.", choices=["kmeans", "greedy", "random"])
+def num_layers(default: int, help: str) -> Any:
+    """Number of layers."""
+    return option(default, help, between=(1, 3))
 
 
-def kl_weighting() -> Any:
-    """Weights of the KL terms of neighborhoods."""
-    return option(
-        "counts",
-        "Weights of the KL terms of neighborhoods.",
-        choices=["counts", "paper", "chain"],
-    )
-
-
-def num_basis(default: int = 1000) -> Any:
+def num_basis() -> Any:
     """Number of basis functions."""
-    return option(default, "Basis functions, or at most so many of a grid.", least=1)
-
-
-def basis(default: str = "grid") -> Any:
-    """Name of a basis."""
-    return option(
-        default,
-        "Eigenfunctions on a grid, random Fourier features, these beside M inducing points "
-        "(hybrid), covariances with training rows, or softmax interpolation between M points.",
-        choices=["grid", "fourier", "hybrid", "dictionary", "soft"],
-    )
+    return option(1000, "Basis functions, or at most so many of a grid.", least=1)
 
 
 def points_per_dimension() -> Any:
@@ -120,75 +53,110 @@ def temperature() -> Any:
     )
 
 
-def num_layers(default: int, help: str) -> Any:
-    """Number of layers."""
-    return option(default, help, between=(1, 3))
+@dataclass(frozen=True)
+class OneKernel(Recipe):
+    """Options of a kernel of all rows that is not compared with others, for classes."""
+
+    takes_weights = True
+    holds_data = True
+    makes_kernel = True
+
+    kernel: str = option("matern32", "Covariance function.", choices=_KERNELS)
+    ard: bool = option(True, "One lengthscale per input column, or one for all.")
 
 
-def num_steps(default: int = 600, help: str = "Training steps.") -> Any:
-    """Number of training steps."""
-    return option(default, help, least=1)
+@dataclass(frozen=True)
+class Kernel(Recipe):
+    """Options of a kernel, and of its starting hyperparameters."""
 
-
-def batch_size(default: int = 1024) -> Any:
-    """Rows of a step."""
-    return option(default, "Rows per step.", least=1)
-
-
-def learning_rate(default: float = 0.02, help: str = "Peak rate of Adam.") -> Any:
-    """Learning rate."""
-    return option(default, help, positive=True)
-
-
-def schedule() -> Any:
-    """How the learning rate changes in a run."""
-    return option(
-        "cosine",
-        "Decay of the rate to zero over the run, or constant.",
-        choices=["cosine", "constant"],
+    kernel: str = option(
+        "matern52",
+        "Covariance function; on a grid a product over columns, by default squared_exponential. "
+        "auto: the one with which the nearest rows predict held-out rows best; for classes and "
+        "below 200 rows matern52.",
+        choices=["auto", *_KERNELS],
     )
-
-
-def natural_gradients(default: float = 0.1) -> Any:
-    """Step size of natural gradients."""
-    return option(
-        default,
-        "Step size of natural gradients on q; 0 leaves q to Adam.",
-        between=(0, 1),
-    )
-
-
-def basis_batch_size() -> Any:
-    """Functions of a step."""
-    return option(1000, "Functions in each of the two draws of a step.", least=1)
-
-
-def num_dense_columns() -> Any:
-    """Dense columns of a covariance."""
-    return option(None, "Dense columns of the covariance.", least=0)
-
-
-def sampled_covariance() -> Any:
-    """Shape of the covariance of the weights of sampled functions."""
-    return option(None, "Shape of the covariance of q.", choices=["diag", "block", "chevron"])
-
-
-def variance_reduction() -> Any:
-    """Variance reduction of the gradients of sampled functions."""
-    return option("anchored", "Variance reduction of gradients.", choices=["anchored", "none"])
-
-
-def num_control_rows() -> Any:
-    """Rows where the mean is known exactly."""
-    return option(
+    ard: bool = option(True, "One lengthscale per input column, or one for all.")
+    num_subset: int = option(
         500,
-        "Rows of the control variate, where the mean is known exactly.",
+        "Rows of the exact GP that gives starting hyperparameters, beside one of local subsets in "
+        "long tables; 0 for none.",
+        least=0,
+    )
+
+
+@dataclass(frozen=True)
+class ComparedKernel(Kernel):
+    """Options of a kernel of all rows, whose starting hyperparameters are the final ones."""
+
+    takes_weights = True
+    is_trained = False
+    holds_data = True
+
+    kernel: str = "auto"
+    metric: str = option(
+        "auto",
+        "Lengthscales along the columns of X, or along the axes of the gradients of a model. auto: "
+        "those with which the nearest rows predict held-out rows better; columns without "
+        "lengthscales of their own, and for an exact GP of at most 1,000 rows.",
+        choices=["auto", "columns", "gradients"],
+    )
+
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        return evaluate_once(model)
+
+
+@dataclass(frozen=True)
+class Inducing(Kernel):
+    """Options of a kernel and of the number of inducing points, M."""
+
+    least_orthogonal: ClassVar[int] = 0
+    """Least number of points of the orthogonal set."""
+
+    num_inducing: int = option(
+        256,
+        "M, inducing points, of the base set if there are two sets. Where rows repeat, all "
+        "distinct rows if there are at most M.",
         least=1,
     )
 
+    def shrunk_to(self: Self, num_distinct: int, num_rows: int | None = None) -> Self:
+        changed: dict[str, Any] = self.shrunk_sizes(num_distinct, num_rows)
+        return dataclasses.replace(self, **changed)
 
-def image_shape() -> Any:
-    """Shape of images."""
-    return option(
-        None, "Shape of the images, H,W or H,W,C; else as the data set has it, or square."
+    def shrunk_sizes(self, num_distinct: int, num_rows: int | None) -> dict[str, int]:
+        """
+        Sizes of the inducing sets, each at most a quarter of the distinct training rows.
+
+        Where rows occur twice or more on average and the sets have room for all that are distinct,
+        all are points, in the base set first: the approximation is then exact at all rows. With
+        fewer repetitions the rows that remain where some are held out may be fewer than the points.
+
+        :param num_rows: all training rows; None if none is repeated.
+        :return: sizes by option.
+        """
+        names = [name for name in ("num_inducing", "num_orthogonal") if hasattr(self, name)]
+        sets = {name: getattr(self, name) for name in names}
+        if not rows_repeat(num_distinct, num_rows) or num_distinct > sum(sets.values()):
+            most = max(1, num_distinct // 4)
+            return {name: min(size, most) for name, size in sets.items()}
+        base = min(self.num_inducing, num_distinct)
+        rest = max(num_distinct - base, self.least_orthogonal)
+        return {"num_inducing": base} | ({"num_orthogonal": rest} if len(self.sizes) == 2 else {})
+
+
+@dataclass(frozen=True)
+class Points(Inducing):
+    """Options of a kernel and of inducing points."""
+
+    initialization: str = option(
+        "kmeans", "Start of the inducing points.", choices=["kmeans", "greedy", "random"]
     )
+
+    def take_sets(self, given: dict[str, Any], X: Any, kernel: Any) -> Any:
+        """
+        The sets of points, as arrays, that are in the arguments of ``build``, or chosen.
+
+        :param given: the arguments, from which ``sets`` are removed.
+        """
+        return given.pop("sets", None) or choose_points(self, X, kernel, *self.sizes)

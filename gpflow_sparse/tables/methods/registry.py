@@ -1,12 +1,12 @@
-"""All methods, each by its recipe; importing this module does not import TensorFlow."""
+"""All methods, each by its recipe, and the choice among them; TensorFlow is not imported."""
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gpflow_sparse.tables.methods.automatic import Auto
-from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.base import Recipe, option
 from gpflow_sparse.tables.methods.basis_gpr import BasisGPR
 from gpflow_sparse.tables.methods.basis_svgp import BasisSVGP
 from gpflow_sparse.tables.methods.convolutional import ConvolutionalSolveGP, ConvolutionalSVGP
@@ -50,6 +50,29 @@ _LISTED: tuple[type[Recipe], ...] = (
     SVGP,
     ConvolutionalSVGP,
 )
+
+
+@dataclass(frozen=True)
+class Auto(Recipe):
+    """
+    The method that predicts held-out rows best, see
+    :func:`gpflow_sparse.tables.fitting.choice.choose`.
+
+    ``options`` are options of methods, for the candidates that have them.
+    """
+
+    name = "auto"
+    title = "Automatic choice"
+    idea = "the method that predicts held-out rows best, of those that suit the table"
+
+    trees: bool = option(
+        False,
+        "Score boosted trees alone on the held-out rows, for comparison only. Methods about trees, "
+        "such as gpnn with trees, are tried without this option too.",
+    )
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
 RECIPES = {recipe.name: recipe for recipe in _LISTED}
 """Recipes by the name of their method on the command line."""
 AUTO = Auto.name
@@ -80,10 +103,7 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
 
     :raises ValueError: naming an option with a wrong value.
     """
-    known = read_options(method, options)
-    if method == AUTO:
-        known = {name: value for name, value in options.items() if name in (*known, *OF_METHODS)}
-    return recipe_of(method, **known) if method == AUTO else kind_of(method)(**known)
+    return kind_of(method)(**read_options(method, options))
 
 
 def recipe_of(method: str, **chosen: Any) -> Recipe:

@@ -8,7 +8,6 @@ import numpy as np
 
 import gpflow_sparse as gs
 from gpflow_sparse.numerics.row_groups import group_rows
-from gpflow_sparse.tables.methods.points import rows_repeat
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Inputs [N, D] and outputs [N, P]."""
@@ -41,6 +40,11 @@ def sized(recipe: Any, X: np.ndarray, chosen: Iterable[str]) -> Any:
     return dataclasses.replace(recipe.shrunk_to(distinct), **kept)
 
 
+def rows_repeat(num_distinct: int, num_rows: int | None) -> bool:
+    """Whether rows occur twice or more on average; ``num_rows`` is None if none is repeated."""
+    return num_rows is not None and 2 * num_distinct <= num_rows
+
+
 def shuffled(num_rows: int, seed: int) -> np.ndarray:
     """Rows in random order, of which the first are held out."""
     return np.random.default_rng(seed).permutation(num_rows)
@@ -68,6 +72,11 @@ def choose_points(recipe: Any, X: np.ndarray, kernel: Any, *sizes: int) -> tuple
     return gs.initialization.split_orthogonal(
         X, *sizes, kernel=kernel, method=method, seed=recipe.seed
     )
+
+
+def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
+    """Arguments that all variational models take."""
+    return {"num_latent_gps": int(likelihood.latent_dim or 1), "num_data": len(data[0]), **given}
 
 
 def require_range(

@@ -9,8 +9,8 @@ import numpy as np
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.rows import EXACT_SUBSET, shuffled
+from gpflow_sparse.tables.methods.steps import finished_at_once
 
 MAX_ROWS = 2000
 """Rows of the largest table: each of some hundred factorizations takes 2 P N^3 / 3 operations."""
@@ -21,18 +21,12 @@ _FRACTION = 0.8
 
 
 @dataclass(frozen=True)
-class SiteVGP(Recipe):
+class SiteVGP(options.OneKernel):
     """Options of variational inference at all rows, :class:`gpflow_sparse.models.SiteVGP`."""
 
     name = "site_vgp"
     title = "Site VGP"
     idea = "classes on at most 2,000 rows: a Gaussian q at all rows in closed form, no steps"
-    takes_weights = True
-    holds_data = True
-    makes_kernel = True
-
-    kernel: str = options.kernel("matern32", compared=False)
-    ard: bool = options.ard()
 
     @classmethod
     def reason_against(cls, task: Any) -> str:
@@ -84,5 +78,4 @@ class SiteVGP(Recipe):
             bound = float(model.elbo())
         if self.can_calibrate and has_classes(model.likelihood):
             model.fit_temperature()
-        passed = time.perf_counter() - begin
-        return gs.training.History(np.array([bound]), np.array([passed]), False)
+        return finished_at_once(bound, begin)

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, steps
-from gpflow_sparse.tables.methods.base import Recipe
-from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.steps import Batches
 
 # Least number of rows of which some validate training.
 _MIN_VALIDATED = 500
 
 
 @dataclass(frozen=True)
-class SoftKI(Recipe):
+class SoftKI(Batches, options.Points):
     """Options of soft kernel interpolation, :class:`gpflow_sparse.models.SoftKI`."""
 
     name = "softki"
@@ -22,21 +21,10 @@ class SoftKI(Recipe):
     idea = "regression by softmax interpolation between learned points, in any number of columns"
     for_classes = "basis_svgp --basis soft"
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     temperature: float = options.temperature()
-    initialization: str = options.initialization()
-    num_steps: int = options.num_steps()
-    batch_size: int = options.batch_size()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
 
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
-    ) -> Any:
-        (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        (Z,) = self.take_sets(given, data[0], kernel)
         noise_variance = likelihood.variance.numpy()
         given = {"temperature": self.temperature, "num_data": len(data[0])} | given
         return gs.models.SoftKI(kernel, Z, noise_variance=noise_variance, **given)
@@ -46,7 +34,7 @@ class SoftKI(Recipe):
         best = None
         if model.held_out and len(rows[0]) >= _MIN_VALIDATED:
             # points and temperature can memorize rows of many columns
-            every = steps.evaluation_interval(self.num_steps)
+            every = self.evaluation_interval()
             best = gs.training.KeepBest(lambda m: m.held_out_density(rows), every=every)
             options = {**options, "callbacks": [*options.get("callbacks", ()), best]}
         try:

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods import options, points
-from gpflow_sparse.tables.methods.base import TREES, ZERO, Recipe, option
-from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.base import TREES, ZERO, option
+from gpflow_sparse.tables.methods.rows import variational
 from gpflow_sparse.tables.methods.site_vgp import SiteVGP
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 
 @dataclass(frozen=True)
-class SolveGP(Recipe):
+class SolveGP(NaturalSteps, options.Points):
     """Options of SOLVE-GP, :class:`gpflow_sparse.models.SOLVEGP`."""
 
     name = "solvegp"
@@ -19,10 +20,6 @@ class SolveGP(Recipe):
     idea = "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one"
     takes_weights = True
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal()
     bound: str | None = option(
         None,
@@ -31,12 +28,6 @@ class SolveGP(Recipe):
         choices=["standard", "log"],
     )
     whiten: bool = options.whiten()
-    initialization: str = options.initialization()
-    num_steps: int = options.num_steps()
-    batch_size: int = options.batch_size()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
-    natural_gradients: float = options.natural_gradients()
     precision: str = option(
         "full",
         "mixed computes products with a batch in float32 in training.",
@@ -72,11 +63,9 @@ class SolveGP(Recipe):
         # the mean of trees is one of log odds
         return "bernoulli_logit" if self.has_tree_mean and num_classes == 2 else None
 
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
-    ) -> Any:
-        sets = sets or choose_points(self, data[0], kernel, *self.sizes)
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        sets = self.take_sets(given, data[0], kernel)
         variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
         given = {"whiten": self.whiten, "bound": self.bound or "standard", **given}
-        given = points.variational(likelihood, data, **given)
+        given = variational(likelihood, data, **given)
         return gs.models.SOLVEGP(kernel, likelihood, variables, **given)

@@ -5,12 +5,12 @@ from typing import Any
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
-from gpflow_sparse.tables.methods.base import Recipe, option
-from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods.base import option
+from gpflow_sparse.tables.methods.steps import Steps
 
 
 @dataclass(frozen=True)
-class SolveGPR(Recipe):
+class SolveGPR(Steps, options.Points):
     """Options of the collapsed bound, :class:`gpflow_sparse.models.SOLVEGPR`."""
 
     name = "solvegpr"
@@ -19,25 +19,15 @@ class SolveGPR(Recipe):
     for_classes = "solvegp"
     holds_data = True
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal()
     bound: str = option(
         "standard",
         "The objective; log is tighter at the same cost, block tighter still.",
         choices=["standard", "log", "block"],
     )
-    initialization: str = options.initialization()
-    num_steps: int = options.num_steps()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
 
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
-    ) -> Any:
-        sets = sets or choose_points(self, data[0], kernel, *self.sizes)
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        sets = self.take_sets(given, data[0], kernel)
         variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
         noise_variance = likelihood.variance.numpy()
         given = {"noise_variance": noise_variance, "bound": self.bound, **given}

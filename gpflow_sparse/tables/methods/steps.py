@@ -1,62 +1,130 @@
-"""Training by steps."""
+"""Options of training by steps and by rounds of L-BFGS, and both ways of training."""
 
+import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import gpflow_sparse as gs
+from gpflow_sparse.tables.methods.base import Recipe, option
 
 # Least number of steps between two evaluations on validation rows, and evaluations in a run.
 _MIN_BETWEEN, _NUM_EVALUATIONS = 20, 10
 _WARMUP = 20
+# Iterations of L-BFGS in a round, which is an entry of the history.
+_ROUND = 10
 
 
-def fit_steps(
-    recipe: Any, model: Any, rows: Any, until: float, options: dict[str, Any], optimizer: Any = None
-) -> Any:
-    """
-    Train by the steps of a recipe.
+@dataclass(frozen=True)
+class Steps(Recipe):
+    """Options of training by steps."""
 
-    :param rows: the pair ``(X, Y)``.
-    :param until: value of ``time.perf_counter`` after which no step begins.
-    :param options: further arguments of :func:`gpflow_sparse.training.fit`.
-    :param optimizer: None for Adam.
-    """
-    from gpflow.models import InternalDataTrainingLossMixin
+    num_steps: int = option(600, "Training steps.", least=1)
+    learning_rate: float = option(0.02, "Peak rate of Adam.", positive=True)
+    schedule: str = option(
+        "cosine",
+        "Decay of the rate to zero over the run, or constant.",
+        choices=["cosine", "constant"],
+    )
 
-    given: dict[str, Any] = {
-        "optimizer": adam(recipe) if optimizer is None else optimizer,
-        "num_steps": recipe.num_steps,
-        "precision": getattr(recipe, "precision", "full"),
-        "seed": recipe.seed,
-    }
-    if not isinstance(model, InternalDataTrainingLossMixin):  # others take all rows in each step
-        given |= {
-            "data": rows,
-            "batch_size": min(recipe.batch_size, len(rows[0])),
-            "natural_gradients": getattr(recipe, "natural_gradients", False),
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        from gpflow.models import InternalDataTrainingLossMixin
+
+        given: dict[str, Any] = {
+            "optimizer": self.optimizer(),
+            "num_steps": self.num_steps,
+            "precision": getattr(self, "precision", "full"),
+            "seed": self.seed,
         }
-    callbacks = [*options.get("callbacks", ()), lambda state: time.perf_counter() > until]
-    return gs.training.fit(model, **given, **{**options, "callbacks": callbacks})
+        if not isinstance(
+            model, InternalDataTrainingLossMixin
+        ):  # others take all rows in each step
+            given |= {
+                "data": rows,
+                "batch_size": min(getattr(self, "batch_size", len(rows[0])), len(rows[0])),
+                "natural_gradients": getattr(self, "natural_gradients", False),
+            }
+        callbacks = [*options.get("callbacks", ()), lambda state: time.perf_counter() > until]
+        return gs.training.fit(model, **given, **{**options, "callbacks": callbacks})
+
+    def optimizer(self) -> Any:
+        """The optimizer of the steps."""
+        return self.adam()
+
+    def adam(self) -> Any:
+        """Adam with the rate and the schedule, after a short warm-up."""
+        if self.schedule == "constant":
+            return gs.training.adam(self.learning_rate)
+        steps = self.num_steps
+        warmup = min(_WARMUP, steps - 1)
+        return gs.training.adam(self.learning_rate, decay_steps=steps, warmup_steps=warmup)
+
+    def rate(self) -> Any:
+        """The rate, as a number or as a schedule."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        from gpflow.keras import tf_keras
+
+        return tf_keras.optimizers.schedules.CosineDecay(self.learning_rate, self.num_steps)
+
+    def evaluation_interval(self) -> int:
+        """Steps between two evaluations on validation rows."""
+        return max(_MIN_BETWEEN, self.num_steps // _NUM_EVALUATIONS)
 
 
-def evaluation_interval(num_steps: int) -> int:
-    """Steps between two evaluations on validation rows."""
-    return max(_MIN_BETWEEN, num_steps // _NUM_EVALUATIONS)
+@dataclass(frozen=True)
+class Batches(Steps):
+    """Options of training by steps, each on some of the rows."""
+
+    batch_size: int = option(1024, "Rows per step.", least=1)
 
 
-def adam(recipe: Any) -> Any:
-    """Adam with the rate and the schedule of a recipe, after a short warm-up."""
-    if recipe.schedule == "constant":
-        return gs.training.adam(recipe.learning_rate)
-    steps = recipe.num_steps
-    warmup = min(_WARMUP, steps - 1)
-    return gs.training.adam(recipe.learning_rate, decay_steps=steps, warmup_steps=warmup)
+@dataclass(frozen=True)
+class NaturalSteps(Batches):
+    """Options of training by steps on some of the rows, with natural gradients on q."""
+
+    natural_gradients: float = option(
+        0.1, "Step size of natural gradients on q; 0 leaves q to Adam.", between=(0, 1)
+    )
 
 
-def rate(recipe: Any) -> Any:
-    """The rate of a recipe, as a number or as a schedule."""
-    if recipe.schedule == "constant":
-        return recipe.learning_rate
-    from gpflow.keras import tf_keras
+@dataclass(frozen=True)
+class Rounds(Recipe):
+    """Options of training by L-BFGS, in rounds between which basis functions are chosen anew."""
 
-    return tf_keras.optimizers.schedules.CosineDecay(recipe.learning_rate, recipe.num_steps)
+    holds_data = True
+
+    num_steps: int = option(600, "Iterations of L-BFGS.", least=1)
+
+    def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
+        """Maximize the objective of a model that holds its data by L-BFGS."""
+        count, progress = -(-self.num_steps // _ROUND), options.get("progress", True)
+        return gs.training.fit_with_basis_refresh(
+            model, num_rounds=count, num_iterations=_ROUND, progress=progress
+        )
+
+
+def evaluate_once(model: Any) -> Any:
+    """A history of one entry, the objective at the start, which is the end."""
+    import gpflow
+
+    from gpflow_sparse.posteriors.exact import log_marginal_likelihood
+
+    start = time.perf_counter()
+    if type(model) is gpflow.models.GPR:
+        objective = log_marginal_likelihood(model) + float(model.log_prior_density())
+    else:
+        objective = -float(model.training_loss())
+    return finished_at_once(objective, start)
+
+
+def finished_at_once(objective: float, begin: float) -> Any:
+    """
+    The history of a training without steps.
+
+    :param begin: value of ``time.perf_counter`` when it began.
+    """
+    seconds = np.array([time.perf_counter() - begin])
+    return gs.training.History(np.array([objective]), seconds, False)

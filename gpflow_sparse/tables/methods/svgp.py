@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpflow_sparse.tables.methods import options, points
-from gpflow_sparse.tables.methods.base import Recipe
-from gpflow_sparse.tables.methods.rows import choose_points
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.rows import variational
+from gpflow_sparse.tables.methods.steps import NaturalSteps
 
 
 @dataclass(frozen=True)
-class SVGP(Recipe):
+class SVGP(NaturalSteps, options.Points):
     """Options of GPflow's SVGP, :class:`gpflow.models.SVGP`."""
 
     name = "svgp"
@@ -17,23 +17,11 @@ class SVGP(Recipe):
     idea = "GPflow's own, the baseline"
     takes_weights = True
 
-    kernel: str = options.kernel()
-    ard: bool = options.ard()
-    num_subset: int = options.num_subset()
-    num_inducing: int = options.num_inducing()
     whiten: bool = options.whiten()
-    initialization: str = options.initialization()
-    num_steps: int = options.num_steps()
-    batch_size: int = options.batch_size()
-    learning_rate: float = options.learning_rate()
-    schedule: str = options.schedule()
-    natural_gradients: float = options.natural_gradients()
 
-    def build(
-        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
-    ) -> Any:
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         import gpflow
 
-        (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
-        given = points.variational(likelihood, data, **{"whiten": self.whiten, **given})
+        (Z,) = self.take_sets(given, data[0], kernel)
+        given = variational(likelihood, data, **{"whiten": self.whiten, **given})
         return gpflow.models.SVGP(kernel, likelihood, Z, **given)

@@ -18,7 +18,6 @@ from gpflow_sparse.tables.reading.cells import (
     OTHER,
     ReadingOptions,
     cells_of,
-    clean,
     is_missing,
     labels_of,
     parse_number,
@@ -33,6 +32,7 @@ from gpflow_sparse.tables.reading.columns import (
     unreadable_cells,
     usual_decimal,
 )
+from gpflow_sparse.tables.reading.tables import as_frame
 from gpflow_sparse.validation.atomic import atomic
 
 # Most classes that have a column of averages each.
@@ -155,14 +155,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: if a column is missing, or none of its cells can be read.
         """
         check_is_fitted(self, "columns_")
-        frame = as_frame(X, list(self.feature_names_in_))
-        absent = [column.name for column in self._used if column.name not in frame.columns]
-        if absent:
-            raise ValueError(
-                f"X lacks columns of the training data: {listed(absent)}; it has "
-                f"{listed(list(frame.columns))}."
-            )
-        values, gaps = self.encode(frame)
+        values, gaps = self.encode(self.select(X))
         for column, _, found in gaps:
             if found:
                 warnings.warn(
@@ -171,6 +164,22 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     stacklevel=3,
                 )
         return values
+
+    def select(self, X: Any, source: Any = "X") -> pd.DataFrame:
+        """
+        The columns of training in a table, empty ones for those that are not used and lack.
+
+        :param source: the table, in errors.
+        :raises ValueError: if a column that is used is missing.
+        """
+        check_is_fitted(self, "columns_")
+        frame, names = as_frame(X, list(self.feature_names_in_)), list(self.feature_names_in_)
+        if absent := [column.name for column in self._used if column.name not in frame.columns]:
+            raise ValueError(
+                f"{source} lacks columns of the training data: {listed(absent)}; it has "
+                f"{listed(list(frame.columns))}."
+            )
+        return frame.reindex(columns=names)
 
     @property
     def _used(self) -> list[Column]:
@@ -213,29 +222,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def notes_(self) -> tuple[str, ...]:
         """One sentence for each column that is more than plain numbers."""
         return tuple(column.note for column in self.columns_ if column.note)
-
-
-def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
-    """
-    ``X`` as a DataFrame whose columns have clean texts as names.
-
-    :param names: names of the columns of an array; default x0, x1, and so on.
-    :raises ValueError: if names repeat, or ``X`` has other than two axes or another number of
-        columns than names.
-    """
-    if isinstance(X, pd.DataFrame):
-        named = X.set_axis([clean(str(name)) for name in X.columns], axis=1)
-        repeated = sorted(set(named.columns[named.columns.duplicated()]))
-        if repeated:
-            raise ValueError(f"X must have columns of different names, {listed(repeated)} repeat.")
-        return named
-    X = np.asarray(X)
-    if X.ndim != 2:
-        raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}.")
-    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
-    if X.shape[1] != len(names):
-        raise ValueError(f"X must have {len(names)} columns as in training, got {X.shape[1]}.")
-    return pd.DataFrame(X, columns=list(names))
 
 
 def _meaning(column: Column, cells: np.ndarray) -> bytes:

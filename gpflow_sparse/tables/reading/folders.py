@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.lib import format as npy
+from numpy.lib.format import open_memmap
 from pyarrow import dataset as arrow_dataset
 from sklearn.preprocessing import StandardScaler
 
@@ -23,10 +23,11 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of
 from gpflow_sparse.tables.reading.columns import Column, described, unreadable
-from gpflow_sparse.tables.reading.encoder import TableEncoder, as_frame
+from gpflow_sparse.tables.reading.encoder import TableEncoder
 from gpflow_sparse.tables.reading.tables import (
     ARROW_SUFFIXES,
     DEFAULT,
+    as_frame,
     column_named,
     frame_of,
     layout_of,
@@ -233,26 +234,22 @@ def _learn(
     return TableEncoder(options=options).fit(inputs), found.column
 
 
-class _Gaps:
-    """Cells of all files that were set to the median of the first rows."""
+def _notes_of_gaps(gaps: Sequence[tuple[Column, int, int, list[str]]]) -> Iterator[str]:
+    """
+    A sentence for each column with cells of all files that were set to the median.
 
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[Column, int, int, list[str]]] = {}
-
-    def add(self, column: Column, count: int, strange: list[str]) -> None:
-        """Count cells of a column, and those that cannot be read."""
-        _, before, num_strange, texts = self._found.get(column.name, (column, 0, 0, []))
-        texts = [*texts, *strange][:100]
-        self._found[column.name] = column, before + count, num_strange + len(strange), texts
-
-    def notes(self) -> Iterator[str]:
-        """A sentence for each column."""
-        for name, (column, count, num_strange, texts) in self._found.items():
-            strange = described(texts, column.kind, num_strange)
-            yield (
-                f"{count} cells of {name!r} in all files are set to the median of the first rows"
-                f"{f'; it has {strange}' if strange else ''}."
-            )
+    :param gaps: of blocks of rows a column, the count of such cells, of those that cannot be read,
+        and some of these.
+    """
+    for name in dict.fromkeys(column.name for column, *_ in gaps):
+        own = [gap for gap in gaps if gap[0].name == name]
+        columns, counts, num_strange, texts = zip(*own, strict=True)
+        found = [text for some in texts for text in some]
+        strange = described(found, columns[0].kind, sum(num_strange))
+        yield (
+            f"{sum(counts)} cells of {name!r} in all files are set to the median of the first rows"
+            f"{f'; it has {strange}' if strange else ''}."
+        )
 
 
 def _read_outputs(path: Path, frame: pd.DataFrame, target: Column, *, drop_bad: bool) -> np.ndarray:
@@ -278,15 +275,14 @@ def _convert(
     """Write the matrices and what else :class:`Shards` holds."""
     target, columns, options, drop_bad = asked
     encoder, target = _learn(files, target, columns, options, drop_bad)
-    gaps, scaler, notes, num_read = _Gaps(), StandardScaler(), dict[str, None](), 0
+    gaps, scaler, notes, num_read = [], StandardScaler(), dict[str, None](), 0
     names = [*encoder.get_feature_names_out(), target.name]
     with open(folder / "raw", "wb") as raw:
         for path in files:
             for frame in _frames(path, options):
                 notes |= dict.fromkeys(notes_of(frame))
                 X, found = encoder.encode(frame)
-                for column in found:
-                    gaps.add(*column)
+                gaps += [(c, n, len(bad), list(dict.fromkeys(bad))[:3]) for c, n, bad in found]
                 y = _read_outputs(path, frame, target, drop_bad=drop_bad)
                 block, num_read = np.column_stack([X, y])[np.isfinite(y)], num_read + len(y)
                 _require_squares(path, block, names)
@@ -299,14 +295,14 @@ def _convert(
     scaled = standardize_outputs and target.kind == "number"
     if not scaled:
         mean[-1], scale[-1] = 0.0, 1.0
-    _write_matrices(folder, int(scaler.n_samples_seen_), mean, scale, seed)
+    _write_matrices(folder, mean, scale, seed)
     os.remove(folder / "raw")
     units = [mean[:-1], scale[:-1], mean[-1:], scale[-1:]]
     record = {
         "columns": [dataclasses.asdict(column) for column in encoder.columns_],
         "target": dataclasses.asdict(target),
         "units": [part.tolist() for part in units[: 4 if scaled else 2]],
-        "notes": [*notes, *filter(None, (target.note, *encoder.notes_)), *gaps.notes()],
+        "notes": [*notes, *filter(None, (target.note, *encoder.notes_)), *_notes_of_gaps(gaps)],
     }
     (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
 
@@ -320,33 +316,22 @@ def _require_squares(path: Path, block: np.ndarray, names: Sequence[str]) -> Non
         )
 
 
-def _write_matrices(
-    folder: Path, num_rows: int, mean: np.ndarray, scale: np.ndarray, seed: int
-) -> None:
+def _write_matrices(folder: Path, mean: np.ndarray, scale: np.ndarray, seed: int) -> None:
     """The rows of the file "raw", standardized, with random ones at the end."""
-    rng = np.random.default_rng(seed)
-    num_held = min(_HELD_ROWS, num_rows // 2)
-    held = np.sort(rng.choice(num_rows, num_held, replace=False, shuffle=False))
-    last = np.empty((num_held, len(mean)))
-    with (
-        open(folder / "raw", "rb") as raw,
-        open(folder / "x.npy", "wb") as x,
-        open(folder / "y.npy", "wb") as y,
-    ):
-        for file, width in ((x, len(mean) - 1), (y, 1)):
-            header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, width)}
-            npy.write_array_header_1_0(file, header)
+    raw = np.memmap(folder / "raw", np.float64, "r").reshape(-1, len(mean))
+    rng, num_rows = np.random.default_rng(seed), len(raw)
+    held = np.sort(rng.choice(num_rows, min(_HELD_ROWS, num_rows // 2), False, shuffle=False))
+    X = open_memmap(folder / "x.npy", "w+", "<f4", (num_rows, len(mean) - 1))
+    Y = open_memmap(folder / "y.npy", "w+", "<f4", (num_rows, 1))
 
-        def write(block: np.ndarray) -> None:
-            rows = ((block - mean) / scale).astype("<f4")
-            rows[:, :-1].tofile(x)
-            rows[:, -1:].tofile(y)
+    def write(rows: np.ndarray, stop: int) -> None:
+        block = (raw[rows] - mean) / scale
+        X[stop - len(rows) : stop], Y[stop - len(rows) : stop] = block[:, :-1], block[:, -1:]
 
-        for start in range(0, num_rows, _BLOCK_ROWS):
-            count = min(_BLOCK_ROWS, num_rows - start)
-            block = np.fromfile(raw, count=count * len(mean)).reshape(count, -1)
-            first, stop = np.searchsorted(held, (start, start + count))
-            inside = held[first:stop] - start
-            last[first:stop] = block[inside]
-            write(np.delete(block, inside, axis=0))
-        write(last[rng.permutation(num_held)])
+    stop = 0
+    for start in range(0, num_rows, _BLOCK_ROWS):
+        rows = np.arange(start, min(start + _BLOCK_ROWS, num_rows))
+        rows = np.setdiff1d(rows, held, assume_unique=True)
+        stop += len(rows)
+        write(rows, stop)
+    write(held[rng.permutation(len(held))], num_rows)

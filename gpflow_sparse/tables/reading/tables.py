@@ -365,6 +365,29 @@ def require_distinct(path: Path, names: Sequence[str]) -> None:
         raise ValueError(f"{path}: every column needs a name of its own, but {found}; name them.")
 
 
+def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """
+    ``X`` as a DataFrame whose columns have clean texts as names.
+
+    :param names: names of the columns of an array; default x0, x1, and so on.
+    :raises ValueError: if names repeat, or ``X`` has other than two axes or another number of
+        columns than names.
+    """
+    if isinstance(X, pd.DataFrame):
+        named = X.set_axis([clean(str(name)) for name in X.columns], axis=1)
+        repeated = sorted(set(named.columns[named.columns.duplicated()]))
+        if repeated:
+            raise ValueError(f"X must have columns of different names, {listed(repeated)} repeat.")
+        return named
+    X = np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}.")
+    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
+    if X.shape[1] != len(names):
+        raise ValueError(f"X must have {len(names)} columns as in training, got {X.shape[1]}.")
+    return pd.DataFrame(X, columns=list(names))
+
+
 def column_named(target: str, names: Sequence[str], source: str, option: str = "target") -> str:
     """
     The column that `target` means: a name or, in a table without a header, also a number.

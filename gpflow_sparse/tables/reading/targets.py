@@ -23,8 +23,7 @@ from gpflow_sparse.tables.reading.columns import (
     unreadable,
     usual_decimal,
 )
-from gpflow_sparse.tables.reading.encoder import as_frame
-from gpflow_sparse.tables.reading.tables import DEFAULT, column_named
+from gpflow_sparse.tables.reading.tables import DEFAULT, as_frame, column_named
 
 _FEW_VALUES = 10
 
@@ -120,20 +119,20 @@ def _learn(
     drop_bad: bool,
 ) -> tuple[Column, list[str]]:
     """The column of a target, and sentences on how its numbers are read."""
-    labels, remedy = labels_of(cells), "take regression"
+    first, remedy = labels_of(cells[:1])[0], "take regression"
     if task != "classification":
         least = 0.5 if drop_bad or task == "regression" else MIN_SHARE
         if found := number_column(name, cells, options, usual, least):
             return found[0], [f"{name!r} {', and '.join(found[1])}."] if found[1] else []
         if learn_date(name, cells, options) is not None:
             raise ValueError(
-                f"target {name!r} must hold numbers or labels, got dates such as {labels[0]!r}; "
+                f"target {name!r} must hold numbers or labels, got dates such as {first!r}; "
                 "make it a number, such as the days since some date, or take classification if the "
                 "dates are labels."
             )
         if task == "regression":
             raise ValueError(
-                f"target {name!r} must hold numbers for regression, got such as {labels[0]!r}; "
+                f"target {name!r} must hold numbers for regression, got such as {first!r}; "
                 "take classification."
             )
         remedy = "predict another column"
@@ -142,6 +141,7 @@ def _learn(
             remedy = (
                 f"for regression, correct {strange}, or give --drop-bad-targets (drop_bad=True)"
             )
+    labels = labels_of(cells)
     require_groups(labels, f"target {name!r}", remedy)
     levels = sorted(set(labels))
     values = numbers(np.array(levels, object))

@@ -94,7 +94,7 @@ def test_transformed_outputs_are_predicted_by_their_medians():
     found.fit(X, np.exp(y))
     new = np.concatenate([smooth(5, seed=1)[0], np.full((1, 3), 30.0)])
     median, deviation = found.predict(new, return_std=True)
-    Z = found._standardized(new)
+    Z = found._observed(new).rows
     levels = stats.norm.cdf(np.linspace(-7.0, 7.0, 401))
     quantiles = found.model_.predict_quantiles(Z, levels).numpy()[..., 0]
     points = found.model_.standardizer.inverse_outputs(quantiles.reshape(-1, 1)).reshape(401, 6)

@@ -6,7 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.data.images import image_shape_of, shape_of_images
-from gpflow_sparse.tables.fitting.encoded import Units, encoded_rows
+from gpflow_sparse.tables.fitting.encoded import encoded_rows
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_images_are_standardized_by_channel_and_other_rows_by_column():
     frame = pd.DataFrame(X, columns=[f"p{i}" for i in range(27)])
 
     def encoded(method, shape=None):
-        units = Units(method, None, "auto", False, shape, 0)
-        return encoded_rows(frame, y, units, labels="abc")[1]
+        options = {"image_shape": shape, "seed": 0}
+        return encoded_rows(frame, y, method, options, labels="abc")[1]
 
     images = encoded("conv-solvegp")
     assert images.image_shape == (3, 3, 3)

@@ -10,12 +10,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.tables.fitting import evaluation, observations
-from gpflow_sparse.tables.fitting.evaluation import (
-    central_interval,
-    evaluate,
-    in_original_units,
-    predict_interval,
-)
+from gpflow_sparse.tables.fitting.evaluation import Observations, evaluate
 from gpflow_sparse.tables.fitting.observations import make_likelihood
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 
@@ -58,7 +53,7 @@ def test_a_log_transform_is_scored_as_a_lognormal():
     expected = np.sqrt(np.mean((Y - true.median()) ** 2))
     np.testing.assert_allclose(scores["rmse"], expected, rtol=1e-9)
     np.testing.assert_allclose(predictions["pit"], true.cdf(Y), rtol=1e-9)
-    low, high = central_interval(model, scaler, np.zeros((1, 1)), 0.9)
+    low, high = Observations(model, scaler, np.zeros((1, 1))).interval(0.9)
     np.testing.assert_allclose([low.item(), high.item()], true.ppf([0.05, 0.95]), rtol=1e-9)
     draws = true.rvs(size=(2, 200_000), random_state=1)
     spread = 0.5 * np.abs(draws[0] - draws[1]).mean()
@@ -69,8 +64,7 @@ def test_a_log_transform_is_scored_as_a_lognormal():
 def test_students_noise_has_no_mean_under_a_logarithm():
     scaler = Standardizer([0.0], [1.0], [1.0], [0.5], "log")
     model = Known(gpflow.likelihoods.StudentT())
-    zeros = np.zeros((2, 1))
-    found = in_original_units(model, scaler, zeros, (zeros, zeros + 2.0))
+    found = Observations(model, scaler, np.zeros((2, 1))).original
     np.testing.assert_allclose(found.point, np.e, rtol=0.1)  # from draws
     assert np.all(np.isinf(found.mean))
     assert np.all(np.isinf(found.variance))
@@ -101,7 +95,7 @@ def test_coverage_of_counts_is_that_of_the_intervals():
     model = KnownRate(gpflow.likelihoods.Poisson())
     scores, predictions = evaluate(model, scaler, X, Y)
     for level in (0.5, 0.8, 0.95):
-        low, high = central_interval(model, scaler, X, level)
+        low, high = Observations(model, scaler, X).interval(level)
         inside = np.mean((low <= Y) & (high >= Y))
         assert np.mean(predictions["central"] < level) == inside
     assert scores["coverage"] == inside
@@ -153,18 +147,20 @@ def test_many_rows_are_predicted_in_parts_and_compiled_as_few_are(rng, noise, mo
     )
     scaler = Standardizer.fit(X, X[:, :1])
     monkeypatch.setattr(observations, "BLOCK", 4)
-    (mean, _, variance), (low, high) = predict_interval(
-        CachedModel(model), scaler, X, chunk_size=31
-    )
-    for one, other in zip(
-        central_interval(CachedModel(model), scaler, X), (low, high), strict=True
-    ):
+
+    def observed(X, chunk_size=4096):
+        return Observations(CachedModel(model), scaler, scaler.transform_inputs(X), chunk_size)
+
+    found = observed(X, 31)
+    (mean, _, variance), (low, high) = found.original, found.interval()
+    for one, other in zip(observed(X).interval(), (low, high), strict=True):
         np.testing.assert_array_equal(one, other)
     expected = np.hstack([mean, np.sqrt(variance), low, high])
     monkeypatch.setattr(evaluation, "_COMPILED", 1)
     parts = []
     for rows in (X[:12], X[12:24], X[24:]):
-        (mean, _, variance), ends = predict_interval(CachedModel(model), scaler, rows, chunk_size=6)
+        found = observed(rows, 6)
+        (mean, _, variance), ends = found.original, found.interval()
         parts.append(np.hstack([mean, np.sqrt(variance), *ends]))
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-10)
 
@@ -188,7 +184,7 @@ def test_negative_variances_are_refused_in_words_of_a_user():
             return X, tf.constant([[1.0], [-0.5], [0.0]], X.dtype)
 
     with pytest.raises(ValueError, match=r"1 of 3 predicted variances are negative, down to -0\.5"):
-        evaluation.moments_in_chunks(Lost(), "predict_y", np.zeros((3, 1)), 10)
+        Observations(Lost(), None, np.zeros((3, 1)), 10).moments  # noqa: B018
 
 
 def test_negative_variances_that_are_rounding_are_zero():

@@ -6,7 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.initialization import median_lengthscales, subset_hyperparameters
-from gpflow_sparse.tables.fitting.path import train_arrays
+from gpflow_sparse.tables.fitting.starts import KERNELS
 
 
 def standardized(X, f, noise, num_test, rng):
@@ -44,9 +44,9 @@ def test_noise_starts_where_the_data_have_little():
     """Models with inducing points once started at a variance of 0.01, and stayed there."""
     rng = np.random.default_rng(0)
     rows, new = standardized(*smooth(600, rng), 1e-3, 100, rng)
-    kernel = gs.recipes.starts.KERNELS["matern52"](lengthscales=median_lengthscales(rows[0]))
+    kernel = KERNELS["matern52"](lengthscales=median_lengthscales(rows[0]))
     assert subset_hyperparameters(*rows, kernel, num_rows=300) < 1e-4
-    model = train_arrays("solvegp", rows, num_steps=100, num_inducing=100, num_orthogonal=100)
+    model = gs.recipes.solvegp(*rows, num_steps=100, num_inducing=100, num_orthogonal=100)
     error, deviation = scores(model, new)
     assert float(model.likelihood.variance.numpy()) < 5e-3
     assert deviation < 3.0 * error
@@ -56,8 +56,8 @@ def test_noise_starts_where_the_data_have_little():
 def test_a_smooth_function_of_few_rows_is_found():
     rng = np.random.default_rng(0)
     rows, new = standardized(*smooth(300, rng), 1e-3, 100, rng)
-    mixture = train_arrays("auto", rows, num_components=4, num_draws=8)
-    gpnn = train_arrays("gpnn", rows, num_neighbors=128)
+    mixture = gs.recipes.auto(*rows, num_components=4, num_draws=8)
+    gpnn = gs.recipes.gpnn(*rows, num_neighbors=128)
     assert scores(mixture, new)[0] < 0.1
     assert scores(gpnn, new)[0] < 0.12
 
@@ -67,7 +67,7 @@ def test_a_smooth_function_without_noise_is_found_from_sixty_rows():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (160, 2))
     rows, new = standardized(X, np.sin(3.0 * X[:, 0]) * X[:, 1], 0.0, 100, rng)
-    assert scores(train_arrays("auto", rows), new)[0] < 0.003  # 0.02 by Matern kernels only
+    assert scores(gs.recipes.auto(*rows), new)[0] < 0.003  # 0.02 by Matern kernels only
 
 
 @pytest.mark.nightly
@@ -75,4 +75,4 @@ def test_a_smooth_function_without_noise_is_found_from_sixty_rows():
 def test_a_series_has_a_rough_kernel(seconds, most):
     rng = np.random.default_rng(0)
     rows, new = standardized(*series(1500, rng), 0.02, 300, rng)
-    assert scores(train_arrays("auto", rows, seconds=seconds), new)[0] < most
+    assert scores(gs.recipes.auto(*rows, seconds=seconds), new)[0] < most

@@ -21,7 +21,7 @@ from gpflow_sparse.initialization import (
 )
 from gpflow_sparse.tables.cli.main import main
 from gpflow_sparse.tables.fitting.building import build_model
-from gpflow_sparse.tables.fitting.log_rates import log_rates
+from gpflow_sparse.tables.fitting.observations import log_rates
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters, _Trial, resolved
 from gpflow_sparse.tables.methods.registry import RECIPES, recipe_of
 

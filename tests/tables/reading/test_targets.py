@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_sparse.tables.fitting.target_advice import advice_on
+from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.targets import read_target, split_target
 from tests.tables.reading import messy
