@@ -70,21 +70,11 @@ def progress_of_rows(num_rows: int, *, enabled: bool) -> Iterator[Callable[[int]
     A bar that shows rows done and time left, if standard error is a terminal; the value is a
     function of the number of rows that are done in addition.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = TextColumn("predict"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    hidden = not (enabled and console.is_terminal)
-    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
-        task = bar.add_task("predict", total=num_rows)
-        yield lambda count: bar.advance(task, count)
+    hidden = not (enabled and sys.stderr.isatty())
+    with click.progressbar(
+        length=num_rows, label="predict", show_pos=True, file=sys.stderr, hidden=hidden
+    ) as bar:
+        yield bar.update
 
 
 def write_csv(output: Path | None, tables: Iterable[Any]) -> None:

@@ -53,7 +53,7 @@ def score_rows(
         Y = np.asarray(y, np.float64).reshape(len(frame), -1)
     inputs = estimator.encoder_.transform(frame)
     found = evaluate(
-        estimator.recipe_.predictor(estimator.model_),
+        estimator._posterior,
         estimator.model_.standardizer,
         inputs,
         Y,

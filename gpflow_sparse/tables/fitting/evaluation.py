@@ -32,7 +32,7 @@ def evaluate(
     """
     Metrics and predictions in original units.
 
-    :param model: trained on standardized data; a model, or the predictor of a recipe.
+    :param model: the predictor of a recipe, or another one of standardized data.
     :param X: ``[N, D]``, original units.
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
@@ -47,11 +47,10 @@ def evaluate(
         otherwise from 2,000 draws of every observation; likelihoods without draws are replaced by a
         Gaussian with mean and variance of the observation.
     """
-    cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
-    density = standardizer.predict_log_density(cached, X, Y, chunk_size)
+    density = standardizer.predict_log_density(model, X, Y, chunk_size)
     nlpd = -float(np.average(density, weights=row_weights))
     if num_classes is not None:
-        P = class_probabilities(standardizer.predict_y(cached, X, chunk_size)[0], num_classes)
+        P = class_probabilities(standardizer.predict_y(model, X, chunk_size)[0], num_classes)
         scores = {
             "error_rate": metrics.error_rate(Y, P, row_weights),
             "nlpd": nlpd,
@@ -59,10 +58,10 @@ def evaluate(
             "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
         return scores, {"probabilities": P}
-    found = Observations(cached, standardizer, standardizer.transform_inputs(X), chunk_size)
+    found = Observations(model, standardizer, standardizer.transform_inputs(X), chunk_size)
     crps, pit, central = found.compare(Y)
     point, _, variance = found.original
-    calibration = getattr(cached, "calibration", None)
+    calibration = getattr(model, "calibration", None)
     if calibration is not None and calibration.scores is not None:
         errors = standardizer.transform_outputs(Y) - found.moments[0]
         central = calibration.conformal_levels(np.abs(errors) / np.sqrt(found.moments[1]))

@@ -15,7 +15,7 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse.tables.methods.registry import AUTO, kind_of
+from gpflow_sparse.tables.methods.registry import kind_of
 from gpflow_sparse.tables.methods.rows import Pair
 
 # Smallest mean of weights without advice, and largest excess over 1 that is rounding.
@@ -79,8 +79,7 @@ def weights_of_copies(
     weights: np.ndarray | None, method: str, conformal: bool
 ) -> np.ndarray | None:
     """Weights that rows have from their copies; None where weights would be refused."""
-    is_taken = method == AUTO or kind_of(method).takes_weights
-    return weights if is_taken and not conformal else None
+    return weights if kind_of(method).takes_weights and not conformal else None
 
 
 @contextlib.contextmanager

@@ -64,6 +64,7 @@ class Auto(Recipe):
     name = "auto"
     title = "Automatic choice"
     idea = "the method that predicts held-out rows best, of those that suit the table"
+    takes_weights = True
 
     trees: bool = option(
         False,

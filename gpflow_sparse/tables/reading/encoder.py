@@ -179,7 +179,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{source} lacks columns of the training data: {listed(absent)}; it has "
                 f"{listed(list(frame.columns))}."
             )
-        return frame.reindex(columns=names)
+        return frame if list(frame.columns) == names else frame.reindex(columns=names)
 
     @property
     def _used(self) -> list[Column]:

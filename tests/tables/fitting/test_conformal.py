@@ -37,7 +37,7 @@ def test_intervals_of_a_short_table_are_those_of_held_out_residuals():
     inside = np.mean((values >= low) & (values <= high))
     assert abs(inside - 0.8) < 0.1
     scaler = model.model_.standardizer
-    _, predictions = evaluate(model.model_, scaler, new, values[:, None])
+    _, predictions = evaluate(model._posterior, scaler, new, values[:, None])
     assert np.mean(predictions["central"] < 0.8) == inside
     gaussian = np.mean(np.abs(values - mean) <= 1.2816 * deviation)
     assert gaussian > 0.85  # outliers make the standard deviation too large for the middle

@@ -19,6 +19,7 @@ from gpflow_sparse.tables.fitting.choice import choose
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.training import train
+from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.rows import num_distinct
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
@@ -66,7 +67,7 @@ def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:
     ``covered`` are fractions of the rows inside central intervals of the probabilities ``LEVELS``.
     """
     test, scaler = dataset.in_original_units(dataset.test), dataset.scaler
-    found, predictions = evaluate(model, scaler, *test, dataset.num_classes)
+    found, predictions = evaluate(CachedModel(model), scaler, *test, dataset.num_classes)
     if dataset.num_classes is not None:
         return {name: found[name] for name in ("error_rate", "nlpd", "brier", "ece")}
     scale = found["rmse"] / found["rmse_standardized"]

@@ -64,6 +64,8 @@ def score_test_rows(predictor: Any, dataset: Dataset, chunk_size: int = 4096) ->
     """Metrics of the test rows in the units of the file and, for regression, standardized."""
     X, Y = dataset.in_original_units(dataset.test)
     classes = dataset.num_classes
+    if isinstance(predictor, gpflow.models.GPModel):
+        predictor = CachedModel(predictor)
     scores, _ = evaluate(predictor, dataset.scaler, X, Y, classes, chunk_size=chunk_size)
     if "coverage" in scores:
         scores["coverage_95"] = scores.pop("coverage")
