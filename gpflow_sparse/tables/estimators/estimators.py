@@ -32,7 +32,7 @@ from gpflow_sparse.tables.estimators.arguments import (
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.encoded import encoded_rows
 from gpflow_sparse.tables.fitting.evaluation import Observations, class_probabilities
-from gpflow_sparse.tables.fitting.observations import joint_samples, sample_outputs
+from gpflow_sparse.tables.fitting.observations import sample_outputs
 from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
@@ -354,7 +354,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
                 return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
-        F = joint_samples(mean.numpy(), covariance.numpy(), count, rng)
+        pairs = zip(mean.numpy().T, covariance.numpy(), strict=True)
+        F = np.stack([rng.multivariate_normal(m, C, count) for m, C in pairs], axis=-1)  # [S, N, P]
         found = self._posterior.calibration
         factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)

@@ -20,7 +20,7 @@ from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
-from gpflow_sparse.tables.methods.rows import shuffled
+from gpflow_sparse.tables.methods.rows import shuffled, sized
 from gpflow_sparse.training.calibration import calibration_improvement
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
@@ -85,7 +85,7 @@ def _asked_for(method: str, task: Task) -> Recipe:
     kind = kind_of(method)
     if kind.for_classes and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
-    recipe = task.sized(recipe_of(method, **task.options))
+    recipe = sized(recipe_of(method, **task.options), task.dataset.train[0], task.options)
     require_unweighted(recipe, task.dataset)
     return recipe
 

@@ -164,13 +164,3 @@ def _noise_variance(likelihood: gpflow_likelihoods.Gaussian) -> np.ndarray:
             "model_.predict_y for noise that depends on the inputs."
         )
     return np.asarray(likelihood.variance)
-
-
-def joint_samples(
-    mean: np.ndarray, covariance: np.ndarray, num_samples: int, rng: np.random.RandomState
-) -> np.ndarray:
-    """Samples [S, N, P] of Gaussians with means [N, P] and covariances [P, N, N]."""
-    draws = [
-        rng.multivariate_normal(m, C, num_samples) for m, C in zip(mean.T, covariance, strict=True)
-    ]
-    return np.stack(draws, axis=-1)

@@ -85,10 +85,7 @@ class Task:
         """
         method, _, variant = name.partition(_WITH)
         given = dict(self.options) | kind_of(method).variants(self)[variant]
-        return self.sized(recipe_of(method, **read_options(method, given)))
-
-    def sized(self, recipe: Recipe) -> Recipe:
-        """A recipe with fewer inducing points for a short table, unless their number was chosen."""
+        recipe: Recipe = recipe_of(method, **read_options(method, given))
         return sized(recipe, self.dataset.train[0], self.options)
 
     def on(self, dataset: Dataset) -> "Task":

@@ -79,25 +79,17 @@ def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
     return {"num_latent_gps": int(likelihood.latent_dim or 1), "num_data": len(data[0]), **given}
 
 
-def require_range(
-    values: np.ndarray,
-    names: Sequence[str],
-    source: str,
-    dtype: type = np.float64,
-    numbers: np.ndarray | None = None,
-) -> None:
+def require_range(values: np.ndarray, names: Sequence[str], source: str, dtype: type) -> None:
     """
     Refuse rows with values whose squares overflow, which models and scores need.
 
     :param names: names of the columns.
     :param source: the table, in the message.
-    :param numbers: row numbers in the table, from 0; None if all rows are there.
     """
     limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
     for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
-        number = row if numbers is None else numbers[row]
         raise ValueError(
-            f"row {number + 1} of {source} (its header not counted) holds "
+            f"row {row + 1} of {source} (its header not counted) holds "
             f"{values[row, column]:.3g} in column {names[column]!r}, but its square must not "
             f"overflow in {np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. "
             "Drop that row."
