@@ -45,12 +45,8 @@ def eigensystems(
         table`` are the scaled eigenfunctions at x.
     """
     nodes, sizes = padded(grid, factors.columns)
-    K = factors.all(tf.constant(nodes), nodes)
-    K = linalg.require_finite(
-        0.5 * (K + tf.linalg.matrix_transpose(K)),
-        "The covariances of the columns on the grid must be finite, look at the parameters of "
-        "the kernel: its lengthscales may be NaN or have underflowed to zero",
-    )
+    K = factors.stacked(tf.constant(nodes), nodes)
+    K = _with_finite_columns(0.5 * (K + tf.linalg.matrix_transpose(K)), factors.columns)
     exists = np.arange(nodes.shape[1]) < sizes[:, None]  # [d, m]
     if not exists.all():  # different negative eigenvalues, since the gradient divides by gaps
         others = tf.linalg.diag(tf.constant(-1.0 - np.arange(nodes.shape[1]), tf.float64))
@@ -63,6 +59,20 @@ def eigensystems(
     safe = tf.where(kept, lam, tf.ones_like(lam))  # no division by zero, nor its gradient
     table = tf.where(kept[:, None], Q / tf.sqrt(safe)[:, None], tf.zeros_like(Q))
     return tf.where(kept, tf.math.log(safe), tf.constant(-np.inf, tf.float64)), table
+
+
+def _with_finite_columns(K: tf.Tensor, columns: Sequence[int]) -> tf.Tensor:
+    """
+    Covariances ``[d, m, m]`` of columns on their nodes.
+
+    :raises FactorizationError: naming a column whose covariance is not finite.
+    """
+    message = (
+        "The covariance of column {} on the grid must be finite, look at the parameters of the "
+        "kernel: its lengthscales may be NaN or have underflowed to zero"
+    )
+    parts = zip(columns, tf.unstack(K, len(columns)), strict=True)
+    return tf.stack([linalg.require_finite(part, message.format(i)) for i, part in parts])
 
 
 def padded(grid: Sequence[np.ndarray], columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -340,7 +350,7 @@ class GridEigenfunctions(FiniteBasis):
         which would bring float32 rounding up to the size of the functions.
         """
         rows = tf.gather(tf.cast(tf.transpose(X), tf.float64), factors.columns)  # [d, N]
-        K = factors.all(rows, padded(self.grid, factors.columns)[0])  # [d, N, m]
+        K = factors.stacked(rows, padded(self.grid, factors.columns)[0])  # [d, N, m]
         values = tf.linalg.matmul(precomputed[0], K, transpose_a=True, transpose_b=True)
         return tf.unstack(tf.cast(values, X.dtype))
 

@@ -83,7 +83,7 @@ class ProductFactors:
             product = part if product is None else product * part
         return product
 
-    def all(self, T: tf.Tensor, nodes: np.ndarray) -> tf.Tensor:
+    def stacked(self, T: tf.Tensor, nodes: np.ndarray) -> tf.Tensor:
         """
         :meth:`factor` of all :attr:`columns` together, ``[d, n, m]``.
 

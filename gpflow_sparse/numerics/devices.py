@@ -1,4 +1,4 @@
-"""How work is divided on a CPU and on a GPU: the one place where the device decides.
+"""How work is divided on a CPU and on a GPU; whatever differs between them asks this file.
 
 On a CPU operations are split: among cores, into blocks that fit into caches, and so that zeros are
 not multiplied. On a GPU an operation uses the whole device, and a training step of usual size takes

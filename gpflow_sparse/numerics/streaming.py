@@ -56,13 +56,14 @@ def streamed_sum(
     """
     ``sum_b statistics(block b of data, tensors)``, whose gradient is a second pass over the rows.
 
-    Rows that fit into one block are evaluated once, and differentiated as usual. For more, memory
-    is one block for any N. Inside ``tf.function`` both passes are loops: the graph does not
-    grow with N, and N may be unknown while tracing.
+    Rows that fit into one block are evaluated once, and automatic differentiation keeps their
+    intermediate results. For more rows, memory is one block for any N; inside ``tf.function`` both
+    passes are loops: the graph does not grow with N, and N may be unknown while tracing.
 
-    Gradients flow to ``tensors`` and to every trainable ``tf.Variable`` read inside ``statistics``.
-    None flows to ``data``, nor to other tensors that ``statistics`` captures: a tensor to be
-    differentiated must come through ``tensors``. First derivatives only.
+    Gradients flow to ``tensors`` and to every trainable ``tf.Variable`` read inside ``statistics``,
+    and none to ``data``. With several blocks none flows to other tensors that ``statistics``
+    captures, and there are first derivatives only: a tensor to be differentiated must come through
+    ``tensors``.
 
     :param statistics: function of blocks of all parts of ``data`` (at least one row each, at most
         ``block_rows``) and of ``tensors`` that returns floating tensors whose shapes do not depend

@@ -192,8 +192,8 @@ class _Marginals:
 
     def __init__(self, model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> None:
         posterior = posterior_of(model)
-        predict = getattr(posterior, "predict_draws", posterior.predict_f)
-        self.is_deep = predict != posterior.predict_f
+        self.is_deep = hasattr(posterior, "predict_draws")
+        predict = posterior.predict_draws if self.is_deep else posterior.predict_f
         size = _CHUNK // (posterior.num_samples if self.is_deep else 1)
         parts = [predict(X[i : i + size]) for i in range(0, len(X), size)]
         self.mean, self.var = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))

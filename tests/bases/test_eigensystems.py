@@ -45,19 +45,20 @@ def test_signs_are_a_rule_and_do_not_change_with_the_parameters():
 
 
 GRADIENTS = {
-    # lengthscales, nodes per column, p
-    "plain": (LENGTHSCALES, 5, 40),
-    "everything": (LENGTHSCALES, 4, 64),
-    "tied columns": ([0.7, 0.7, 0.7], 6, 10),
-    "tied and cut": ([0.7, 0.7, 0.7], 6, 9),
-    "masked": ([2.5, 3.0, 2.0], 20, 60),
-    "short": ([0.06, 0.1, 0.08], 6, 50),
+    # lengthscales, nodes of each column, p
+    "plain": (LENGTHSCALES, (5, 5, 5), 40),
+    "everything": (LENGTHSCALES, (4, 4, 4), 64),
+    "fewer nodes": (LENGTHSCALES, (6, 2, 4), 20),
+    "tied columns": ([0.7, 0.7, 0.7], (6, 6, 6), 10),
+    "tied and cut": ([0.7, 0.7, 0.7], (6, 6, 6), 9),
+    "masked": ([2.5, 3.0, 2.0], (20, 20, 20), 60),
+    "short": ([0.06, 0.1, 0.08], (6, 6, 6), 50),
 }
 
 
 @pytest.mark.parametrize("name", list(GRADIENTS))
 def test_gradients_through_the_eigensystems_are_those_of_perturbation_theory(name):
-    lengthscales, m, p = GRADIENTS[name]
+    lengthscales, sizes, p = GRADIENTS[name]
     X, noise = inputs(40), 0.2
     if name.startswith("tied"):  # equal columns: equal grids and equal spectra
         X = np.sort(X, axis=0)[:, [0, 0, 0]]
@@ -66,10 +67,9 @@ def test_gradients_through_the_eigensystems_are_those_of_perturbation_theory(nam
     kernel = SquaredExponential()
     kernel.lengthscales = gpflow.Parameter(lengthscales)  # without a transform: plain derivatives
     kernel.variance = gpflow.Parameter(VARIANCE)
-    basis = build(kernel, X, p, points_per_dimension=m)
-    reference = oracle.build_basis(
-        [oracle.SE(value) for value in lengthscales], VARIANCE, grid(X, (m, m, m)), p
-    )
+    nodes = grid(X, sizes)
+    basis = build(kernel, X, p, grid=nodes)
+    reference = oracle.build_basis([oracle.SE(v) for v in lengthscales], VARIANCE, nodes, p)
     np.testing.assert_array_equal(basis.indices, reference.idx)
     with tf.GradientTape() as tape:
         value = dense_lml(basis, X, y, noise)
@@ -90,6 +90,14 @@ def test_gradients_through_the_eigensystems_are_those_of_perturbation_theory(nam
             steps.append(float(dense_lml(basis, X, y, noise)))
         slope = (steps[0] - steps[1]) / 2e-5
         np.testing.assert_allclose(slope, by_lengthscales[i], rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_a_column_whose_covariance_is_not_finite_is_named():
+    kernel = SquaredExponential(lengthscales=LENGTHSCALES)
+    basis = build(kernel, inputs(30), 8)
+    kernel.lengthscales = gpflow.Parameter([0.5, 0.0, 0.6])
+    with pytest.raises(ValueError, match="covariance of column 1 on the grid must be finite"):
+        basis.log_eigenvalues()
 
 
 def test_gradients_of_degenerate_eigenvalues_within_a_column():

@@ -50,7 +50,7 @@ def fit_gpflux(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     """
     begin = time.perf_counter()
     recipe = Deep.create(**options, seed=budget.seed)
-    rest, held_out = calibration.split_rows(recipe, dataset)
+    rest, held_out = calibration.split_for_calibration(recipe, dataset)
     rows = rest.train
     tf.random.set_seed(budget.seed)
     start = InitialHyperparameters(rest).find(recipe)

@@ -38,8 +38,8 @@ machine. "nodes" are those of the graph after TensorFlow's optimizer, with the b
 "executed" are the operations that one evaluation runs, with the bodies of loops as often as they
 are run, without constants and identities; then Cholesky factorizations and triangular solves
 that are executed, and executed operations on the host. On a GPU each executed operation is a
-launch, and the time of a step of this size is about their number. 20,000 rows of 8 columns, batches
-of 1,024, 10,000 predicted rows; 64 images of 28 x 28 pixels.
+launch, and the time of a step of this size is nearly proportional to their number. 20,000 rows of 8
+columns, batches of 1,024, 10,000 predicted rows; 64 images of 28 x 28 pixels.
 
 {tables}
 """

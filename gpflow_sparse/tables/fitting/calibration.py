@@ -27,7 +27,7 @@ def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
     return recipe.can_calibrate and (dataset.num_train >= MIN_ROWS or recipe.conformal)
 
 
-def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
+def split_for_calibration(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
     """
     The rows to train on, and the rows to calibrate on, as training rows of two data sets.
 

@@ -12,7 +12,7 @@ from gpflow_sparse.tables.fitting import tree_mean as trees
 from gpflow_sparse.tables.fitting.attempts import Attempt, Choice, reason_of
 from gpflow_sparse.tables.fitting.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.tables.fitting.building import require_outputs, require_unweighted
-from gpflow_sparse.tables.fitting.calibration import split_rows, will_calibrate
+from gpflow_sparse.tables.fitting.calibration import split_for_calibration, will_calibrate
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters, resolved
 from gpflow_sparse.tables.fitting.task import Task, candidates
@@ -101,7 +101,7 @@ class _Race:
         self.failures: dict[str, str] = {}
         """Why candidates and baselines were left out."""
         # rows that choose the best of several models would flatter it in its calibration too
-        rows, _ = split_rows(recipe_of(AUTO, **task.options), task.dataset)
+        rows, _ = split_for_calibration(recipe_of(AUTO, **task.options), task.dataset)
         num_rows, seed = len(rows.train[0]), int(task.options.get("seed", 0))
         order = shuffled(num_rows, seed)
         least = min(_MIN_HELD_OUT, num_rows // 4)

@@ -10,7 +10,7 @@ from gpflow.models import GPModel
 
 from gpflow_sparse.tables.fitting.attempts import Choice
 from gpflow_sparse.tables.fitting.building import attach_units, build_model
-from gpflow_sparse.tables.fitting.calibration import calibrate, split_rows
+from gpflow_sparse.tables.fitting.calibration import calibrate, split_for_calibration
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.tree_mean import TreeMean
@@ -126,7 +126,7 @@ def train(
     :param seconds: time after which no step begins; None for the number of steps of the choice.
     :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
     """
-    rest, held_out = split_rows(choice.recipe, task.dataset)
+    rest, held_out = split_for_calibration(choice.recipe, task.dataset)
     if choice.is_model:
         assert choice.start is not None
         model = attach_units(choice.start, task.dataset)

@@ -81,8 +81,10 @@ def test_nothing_is_held_out_of_a_short_table_otherwise():
     X, y = heavy_tailed(400, 0)
     dataset = Dataset("rows", (X, y[:, None]), (X[:2], y[:2, None]), ("a",), "y", None)
     recipe = recipe_of("exact")
-    assert calibration.split_rows(recipe, dataset) == (dataset, None)
-    rest, held_out = calibration.split_rows(dataclasses.replace(recipe, conformal=True), dataset)
+    assert calibration.split_for_calibration(recipe, dataset) == (dataset, None)
+    rest, held_out = calibration.split_for_calibration(
+        dataclasses.replace(recipe, conformal=True), dataset
+    )
     assert (rest.num_train, held_out.num_train) == (300, 100)
 
 
@@ -92,7 +94,7 @@ def row_sets(num_rows, **options):
     dataset = Dataset("rows", (numbers, numbers), (numbers, numbers), ("number",), "y", None)
     task = Task(dataset, options=options)
     race = choice._Race(task, None, print)
-    _, calibrated = calibration.split_rows(task.recipe("exact"), dataset)
+    _, calibrated = calibration.split_for_calibration(task.recipe("exact"), dataset)
     datasets = race.rest.dataset, race.held_out, calibrated
     return [[] if part is None else part.train[0][:, 0].astype(int) for part in datasets]
 
@@ -137,6 +139,6 @@ def test_rows_that_calibrate_choose_no_transform(monkeypatch):
     monkeypatch.setattr(transforms, "_densities", densities)
     assert transforms.resolve("auto", X, Y) == "none"
     dataset = Dataset("rows", (X, Y), (X, Y), ("number",), "y", None)
-    _, calibrated = calibration.split_rows(recipe_of("exact", conformal=True), dataset)
+    _, calibrated = calibration.split_for_calibration(recipe_of("exact", conformal=True), dataset)
     numbers = set(calibrated.train[0][:, 0].astype(int))
     assert (len(set(seen)), len(numbers & set(seen))) == (1100, 0)
