@@ -19,6 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from gpflow_sparse.numerics import devices
+
 # All integers are sorted by random keys where at least one in so many is drawn.
 _MAX_SORTED = 4
 
@@ -127,13 +129,21 @@ def different(size: int, count: int | tf.Tensor, num_sets: int = 1) -> list[tf.T
         keys = [tf.random.stateless_uniform([size], seed, dtype=tf.float64) for seed in seeds]
         return [tf.argsort(part)[:count] for part in keys]
 
+    # one loop for all sets has fewer operations, a loop for each uses another core
+    groups = [seeds] if devices.sees_gpu() else [[seed] for seed in seeds]
+    return [drawn for group in groups for drawn in _without_repeats(size, count, group)]
+
+
+def _without_repeats(size: int, count: int, seeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """A set of different integers, int32 ``[count]``, for each seed, in one loop."""
+
     def drawn_again(drawn: tf.Tensor, repeated: tf.Tensor, tries: tf.Tensor) -> Sequence[tf.Tensor]:
         own = [tf.random.experimental.stateless_fold_in(seed, tries) for seed in seeds]
         fresh = [tf.random.stateless_uniform([count], seed, 0, size, tf.int32) for seed in own]
         drawn = tf.where(repeated, tf.stack(fresh), drawn)
         return drawn, _repeated(drawn), tries + 1
 
-    shape = [num_sets, count]  # all sets in one loop
+    shape = [len(seeds), count]
     start = tf.zeros(shape, tf.int32), tf.ones(shape, tf.bool), tf.zeros([], seeds[0].dtype)
     drawn, _, _ = tf.while_loop(lambda _, again, __: tf.reduce_any(again), drawn_again, start)
     return tf.unstack(drawn)
