@@ -99,11 +99,11 @@ def _ending_after_the_first(event: str) -> Iterator[None]:
     def watched() -> Iterator[None]:
         with original():
             yield
-        from gpflow_sparse.tables.fitting.choice import _Race
+        from gpflow_sparse.tables.fitting.race import Race
         from gpflow_sparse.training.loop import TrainingLoop
 
         owner: Any
-        owner, name = {"step": (TrainingLoop, "_advance"), "score": (_Race, "_score")}[event]
+        owner, name = {"step": (TrainingLoop, "_advance"), "score": (Race, "_score")}[event]
         method = getattr(owner, name)
 
         def once(*arguments: Any) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from typing import Any
 
 import gpflow
@@ -15,10 +16,11 @@ from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
 from gpflow_sparse.tables.fitting.observations import log_rates, make_likelihood
 from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
-from gpflow_sparse.tables.fitting.tree_mean import TreeMean, fit_tree_mean
+from gpflow_sparse.tables.fitting.tree_mean import TreeMean, fit_tree_mean, weight_beside
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.options import Points
 from gpflow_sparse.tables.methods.rows import random_rows
+from gpflow_sparse.tables.methods.simple import Simple
 from gpflow_sparse.validation import checks
 
 MIN_NOISE = 0.01
@@ -38,6 +40,7 @@ def build_model(
     noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
     mean: TreeMean | None = None,
+    until: float = math.inf,
 ) -> gpflow.models.GPModel:
     """
     The model of a recipe, with inducing points and hyperparameters initialized from the data, and
@@ -50,6 +53,7 @@ def build_model(
         see :class:`~gpflow_sparse.tables.fitting.starts.InitialHyperparameters`.
     :param start: a trained model of the same method, whose parameters are the start.
     :param mean: for a recipe with a mean of trees, the one of these rows; None to fit it.
+    :param until: value of ``time.perf_counter`` after which no fit of hyperparameters begins.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
     """
@@ -61,11 +65,15 @@ def build_model(
     likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
     require_unweighted(recipe, dataset)
     least, single = 0.0, gpflow.default_float() != np.float64
+    if isinstance(recipe, Simple):  # a GP of another kernel is compared with it
+        kernel = None
     if recipe.takes_images or (recipe.makes_kernel and kernel is None):
         noise_variance = DEFAULT_NOISE
+        if recipe.has_tree_mean and mean is None:
+            mean = fit_tree_mean(dataset, recipe.seed)
     else:
         kernel = copy.deepcopy(kernel)
-        starts = InitialHyperparameters(dataset, likelihood, kernel)
+        starts = InitialHyperparameters(dataset, likelihood, kernel, until=until)
         if recipe.has_tree_mean and mean is None:
             mean = _tree_mean(recipe, dataset, starts, start)
         if mean is not None:
@@ -84,6 +92,8 @@ def build_model(
     rows, given = dataset.train, dict[str, Any]()
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
+        rows = tuple(map(gpflow.utilities.to_default_float, rows))
+        mean.remember(rows[0])
     if dataset.weights is not None and recipe.holds_data:
         given["row_weights"] = dataset.weights
     model = recipe.build(rows, kernel, made, **given)
@@ -114,7 +124,7 @@ def _complete_mean(model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMea
     if mean is not None:
         if hasattr(model, "data"):
             mean.remember(model.data[0])
-    elif dataset.num_classes is None:
+    elif dataset.num_classes is None and isinstance(model.mean_function, gpflow.functions.Zero):
         found = log_rates(model.likelihood, dataset.train[1])
         if found is not None:
             model.mean_function = gpflow.functions.Constant(found[1])
@@ -160,9 +170,13 @@ def _tree_mean(
     if dataset.num_classes is None and not recipe.holds_data:
         raise ValueError(f"mean must be zero for regression with {recipe.name}; take gpnn.")
     if start is None or dataset.num_classes is not None:
-        return fit_tree_mean(dataset, *starts.find(recipe)[:2], recipe.seed)
-    weight = getattr(start.mean_function, "weight", None)
-    return fit_tree_mean(dataset, start.kernel, start.likelihood.variance, recipe.seed, weight)
+        mean = fit_tree_mean(dataset, recipe.seed)
+        if dataset.num_classes is not None:
+            return mean
+        hyperparameters = starts.find(recipe)[:2]
+        return mean.weighted(weight_beside(dataset, mean, *hyperparameters, recipe.seed))
+    weight = getattr(start.mean_function, "weight", 1.0)
+    return fit_tree_mean(dataset, recipe.seed, weight)
 
 
 def require_unweighted(recipe: Recipe, dataset: Dataset) -> None:

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -32,6 +32,8 @@ KERNELS = {
     "squared_exponential": gpflow.kernels.SquaredExponential,
 }
 AUTO_KERNEL = "auto"
+FIRST, PROFILES, ROWS, AXES, DRAWS = "a first fit", "kernels", "rows", "axes", "further rows"
+"""Stages of a search for starting hyperparameters."""
 COLUMNS, GRADIENTS = "columns", "gradients"
 """Metrics: lengthscales along the columns of X, or along the axes of the gradients of a model."""
 DEFAULT_NOISE = 0.1
@@ -41,7 +43,7 @@ _MIN_FOR_LOCAL = 4
 # Least number of training rows for a choice of the kernel, and rows by which starts are compared,
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
 _MIN_FOR_KERNELS, _HELD_OUT = 200, 2000
-_MAX_DRAWS = 20  # of local subsets
+_MAX_DRAWS, _DRAWS_OF_STAGE = 18, 3  # of local subsets
 # Largest number of times that the axes of gradients are found anew from a model along earlier axes,
 # neighbors of that model, and least root mean square of a derivative, relative to the largest.
 _MAX_REFITS, _AXES_NEIGHBORS, _LEAST_SLOPE = 3, 64, 1e-3
@@ -84,13 +86,7 @@ class InitialHyperparameters:
 
     They are fitted as an exact GP to a random subset of the rows; in a table with many more rows
     also to local subsets, and the fit is taken with which the nearest rows predict held-out rows
-    better. If a recipe leaves the kernel open, each kernel is fitted to local subsets and judged in
-    this way. No fit is made twice.
-
-    If a recipe leaves the metric open, the best fit is followed by up to three rounds of fits with
-    a lengthscale for each axis of the gradients of the best fit before
-    (:func:`~gpflow_sparse.initialization.gradient_axes`), as long as the nearest rows predict
-    held-out rows better.
+    better; see :class:`StartSearch`. No fit is made twice.
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
     and with a common one; the fit with the higher evidence is the start.
@@ -117,113 +113,64 @@ class InitialHyperparameters:
             tails the outputs without outliers; classes, and other outputs that are not
             standardized, have median lengthscales and a noise variance of 0.1.
         :param kernel: copied in place of the kernels that configurations name.
-        :param until: value of ``time.perf_counter``: half of the time until then is for the
-            comparison of kernels, and after it no round of axes begins.
+        :param until: value of ``time.perf_counter`` before which :meth:`find` ends its fits.
         :param variance: of a kernel that is not fitted.
         """
         self._dataset, self._given, self._until = dataset, kernel, until
         self._likelihood, self._variance = likelihood, variance
-        self._kernels_until = time.perf_counter() + 0.5 * (until - time.perf_counter())
-        self._rounds: set[_Trial] = set()  # trials whose axes have been tried
-        self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
+        self.is_fitted = dataset.num_classes is None and is_standardized(likelihood)
         if has_heavy_tails(likelihood):  # the noise of exact GPs has none
             rows = (dataset.train[0], np.clip(dataset.train[1], -_LARGEST, _LARGEST))
             self._dataset = dataclasses.replace(dataset, train=rows)
-        if not self._is_fitted and dataset.num_classes is None:
+        if not self.is_fitted and dataset.num_classes is None:
             found = log_rates(make_likelihood(likelihood, None, DEFAULT_NOISE), dataset.train[1])
             if found is not None:
-                self._is_fitted, rows = True, (dataset.train[0], found[0] - found[0].mean(axis=0))
+                self.is_fitted, rows = True, (dataset.train[0], found[0] - found[0].mean(axis=0))
                 self._dataset = dataclasses.replace(dataset, train=rows)
         self._lengthscales = functools.cache(functools.partial(self._medians, dataset.train[0]))
-        self._fit = functools.cache(self._fit_once)
+        self.fit = functools.cache(self._fit_once)
         self._axes = functools.cache(self._find_axes)
-        self._score = functools.cache(self._score_once)
-        self._failure: ValueError | None = None
+        self.score = functools.cache(self._score_once)
 
     def find(self, recipe: Any) -> Hyperparameters:
-        """The start of a method, not to be changed."""
-        if not self._is_fitted or not recipe.num_subset:
-            return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
-        trial = self._best_trial(recipe)
-        if trial is not None:
-            return self._fit(trial)
-        warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
-        return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
+        """The start of a method, by all stages of its search but further draws of rows."""
+        search = StartSearch(self, recipe, num_draws=0)
+        while search.advance(self._until):
+            pass
+        if search.failure is not None and not search.is_fitted:
+            message = f"training starts from median lengthscales: {search.failure}"
+            warnings.warn(message, stacklevel=2)
+        return search.best
 
-    def about(self, mean: Any, until: float = math.inf) -> "InitialHyperparameters":
+    def search(self, recipe: Any) -> "StartSearch":
+        """A search for the start of a method, which has made no fit."""
+        return StartSearch(self, recipe)
+
+    def about(self, mean: Any) -> "InitialHyperparameters":
         """Starting hyperparameters of a GP about a mean of trees of the same rows."""
-        data = mean.residual_data(self._dataset)
+        data, variance = mean.residual_data(self._dataset), mean.start_variance
         return InitialHyperparameters(
-            data, self._likelihood, self._given, until=until, variance=mean.start_variance
+            data, self._likelihood, self._given, until=self._until, variance=variance
         )
 
-    def improve(self, recipe: Any, until: float) -> Hyperparameters:
-        """
-        The best of the start of a method and of fits of its kernel to other local subsets.
-
-        Sixty-four subsets are few: on kin40k the log densities of held-out rows of three draws
-        were 0.845, 0.881 and 0.991.
-
-        :param until: value of ``time.perf_counter`` before which fits end, as far as is known from
-            the first.
-        """
-        best = self._best_trial(recipe) if self._is_fitted and recipe.num_subset else None
-        if best is None or best.all_rows:
-            return self.find(recipe)
-        trials, longest = [best], 0.0
-        for draw in range(1, _MAX_DRAWS):
-            begin = time.perf_counter()
-            if begin + longest > until:
-                break
-            trials = self._ranked([*trials, best._replace(num_rows=None, draw=draw)])
-            longest = max(longest, time.perf_counter() - begin)
-        return self._fit(trials[-1])
-
-    def _best_trial(self, recipe: Any) -> _Trial | None:
-        """The kernel, and then the rows, with the best score; None if every fit failed."""
-        names, key = self._names(recipe), (recipe.ard, recipe.on_grid, recipe.seed)
-        num_rows, subsets = len(self._dataset.train[0]), _subsets(recipe, self._num_distinct)
-        repeated = rows_repeat(self._num_distinct, num_rows) and subsets[0] == self._num_distinct
-        if len(names) > 1 and not repeated:
-            trials = self._ranked([_Trial(name, *key) for name in names], self._kernels_until)
-            names = [trial.kernel for trial in trials[-1:]] or names[:1]
-        trials = [_Trial(names[0], *key, subset) for subset in subsets]
-        # of the models whose start is the end, the one that predicts from all rows
-        is_exact = not (recipe.is_trained or hasattr(recipe, "num_neighbors"))
-        if repeated or (is_exact and num_rows <= EXACT_SUBSET):
-            with_one = {False} if is_exact and names[0] is not None else set()
-            kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]
-            trials = [trials[0]._replace(kernel=n, ard=a, all_rows=True) for n, a in kinds]
-        trials = self._ranked(trials)
-        return self._along_gradients(trials, subsets, recipe) if trials else None
-
-    def _along_gradients(
-        self, trials: list[_Trial], subsets: list[int | None], recipe: Any
-    ) -> _Trial:
-        """The best of ranked trials and of fits along the axes of gradients, as recipes allow."""
-        metric, best = getattr(recipe, "metric", COLUMNS), trials[-1]
-        fixed = best.kernel is None or best.all_rows or best.on_grid or not best.ard
-        if metric == COLUMNS or fixed or self._dataset.train[0].shape[1] == 1:
-            return best
-        trials = trials if metric == AUTO_KERNEL else []
-        for _ in range(_MAX_REFITS):
-            if best not in self._rounds and time.perf_counter() > self._until:
-                break
-            self._rounds.add(best)
-            again = [best._replace(num_rows=subset, along=best) for subset in subsets]
-            trials = self._ranked([*trials, *again])
-            if not trials or trials[-1] not in again:
-                break
-            best = trials[-1]
-        return best
-
     @functools.cached_property
-    def _num_distinct(self) -> int:
+    def num_distinct(self) -> int:
+        """Distinct training rows."""
         return num_distinct(self._dataset.train[0])
+
+    @property
+    def num_rows(self) -> int:
+        """Training rows."""
+        return len(self._dataset.train[0])
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the inputs."""
+        return int(self._dataset.train[0].shape[1])
 
     def untrained_kernel(self, recipe: Any) -> gpflow.kernels.Kernel:
         """The given kernel, or the configuration's kernel with median lengthscales."""
-        trial = _Trial(self._names(recipe)[0], recipe.ard, recipe.on_grid, recipe.seed)
+        trial = _Trial(self.names(recipe)[0], recipe.ard, recipe.on_grid, recipe.seed)
         kernel = self._kernel(trial)
         if self._given is None and self._variance != 1.0:
             kernel.variance.assign(self._variance)
@@ -231,7 +178,7 @@ class InitialHyperparameters:
             return LinearMap(kernel, np.eye(self._dataset.train[0].shape[1]))
         return kernel
 
-    def _names(self, recipe: Any) -> Sequence[str | None]:
+    def names(self, recipe: Any) -> Sequence[str | None]:
         """The kernels to choose from."""
         if self._given is not None:
             return [None]
@@ -254,7 +201,7 @@ class InitialHyperparameters:
         -.11 with these, .15 with medians, and .14 without axes. They are found without the rows by
         which trials are compared: D^2 numbers fit these rows better than others.
         """
-        kernel, noise_variance, *_ = self._fit(trial)
+        kernel, noise_variance, *_ = self.fit(trial)
         X = self._dataset.train[0]
         rest = self._dataset.take(rows_not_held_out(X, _HELD_OUT, trial.seed))
         model = NearestNeighborGP(
@@ -292,12 +239,12 @@ class InitialHyperparameters:
             )
         seconds = time.perf_counter() - begin
         if trial.along is not None:
-            seconds += self._fit(trial.along).seconds
+            seconds += self.fit(trial.along).seconds
         return Hyperparameters(kernel, noise_variance, seconds, log_evidence)
 
     def _score_once(self, trial: _Trial) -> float:
         """Log density of held-out rows given their nearest rows; of all rows see the trial."""
-        kernel, noise_variance, _, log_evidence = self._fit(trial)
+        kernel, noise_variance, _, log_evidence = self.fit(trial)
         if trial.all_rows:
             return log_evidence
         return initialization.neighbor_log_density(
@@ -310,29 +257,138 @@ class InitialHyperparameters:
             calibrated=True,
         )
 
-    def _ranked(self, trials: list[_Trial], until: float = math.inf) -> list[_Trial]:
-        """
-        The trials whose fit does not fail, from the worst to the best.
 
-        :param until: value of ``time.perf_counter`` before which the next trial must be expected to
-            end.
+class StartSearch:
+    """
+    The starting hyperparameters of one method, searched for in stages of a few fits each.
+
+    A first fit is a start already. Where a recipe leaves the kernel open, each kernel is fitted to
+    local subsets; then the best one to a random subset of all rows, and in long tables to local
+    subsets. The nearest rows predict held-out rows with each fit, and the best one is kept.
+
+    If a recipe leaves the metric open, the best fit is followed by up to three rounds of fits with
+    a lengthscale for each axis of the gradients of the best fit before
+    (:func:`~gpflow_sparse.initialization.gradient_axes`), as long as the nearest rows predict
+    held-out rows better. The last stages are fits to other local subsets, as sixty-four subsets are
+    few: on kin40k the log densities of held-out rows of three draws were 0.845, 0.881 and 0.991.
+    """
+
+    def __init__(
+        self, starts: InitialHyperparameters, recipe: Any, num_draws: int = _MAX_DRAWS
+    ) -> None:
+        self._starts, self._recipe, self._num_draws = starts, recipe, num_draws
+        self._ranked: list[_Trial] = []  # fits, from the worst to the best
+        self._stages = self._plan()
+        self.stage = ""
+        """The latest stage."""
+        self.longest = 0.0
+        """Longest time of a fit and its score."""
+        self.gain = math.nan
+        """Nats of a held-out row by which the latest stage raised its log density."""
+        self.failure: ValueError | None = None
+        """The latest error of a fit."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the start is one of the fits."""
+        return bool(self._ranked)
+
+    @property
+    def best(self) -> Hyperparameters:
+        """The best start so far, not to be changed; median lengthscales before the first fit."""
+        if not self._ranked:
+            return Hyperparameters(self._starts.untrained_kernel(self._recipe), DEFAULT_NOISE)
+        return self._starts.fit(self._ranked[-1])
+
+    def advance(self, until: float = math.inf) -> bool:
         """
-        fitted: list[_Trial] = []
-        longest = 0.0
+        Make the fits of the next stage; False if there is none.
+
+        :param until: value of ``time.perf_counter`` before which a fit must be expected to end, but
+            for the first.
+        """
+        self.stage, trials = next(self._stages, ("", []))
+        before = self._ranked[-1:]
         for trial in trials:
             begin = time.perf_counter()
-            if fitted and begin + longest > until:
+            if self._ranked and begin + self.longest > until:
                 break
-            try:
-                self._fit(trial)
-                if len(trials) > 1:
-                    self._score(trial)
-            except ValueError as error:
-                self._failure = error
-            else:
-                fitted.append(trial)
-            longest = max(longest, time.perf_counter() - begin)
-        return sorted(fitted, key=self._score) if len(fitted) > 1 else fitted
+            self._try(trial)
+            self.longest = max(self.longest, time.perf_counter() - begin)
+        compared = before and len(self._ranked) > 1
+        ends = (
+            [self._starts.score(each) for each in (*before, self._ranked[-1])] if compared else ()
+        )
+        self.gain = ends[1] - ends[0] if ends else math.nan
+        return bool(trials)
+
+    def _try(self, trial: _Trial) -> None:
+        """Fit a trial, and rank it among the others."""
+        if trial in self._ranked:
+            return
+        try:
+            self._starts.fit(trial)
+        except ValueError as error:
+            self.failure = error
+            return
+        trials = [*self._ranked, trial]
+        if len(trials) > 1:
+            trials = sorted(filter(self._has_score, trials), key=self._starts.score)
+        self._ranked = trials or self._ranked
+
+    def _has_score(self, trial: _Trial) -> bool:
+        try:
+            self._starts.score(trial)
+        except ValueError as error:
+            self.failure = error
+            return False
+        return True
+
+    def _plan(self) -> Iterator[tuple[str, list[_Trial]]]:
+        """The stages, each from the best fit of those before."""
+        starts, recipe = self._starts, self._recipe
+        if not starts.is_fitted or not recipe.num_subset:
+            return
+        names, key = starts.names(recipe), (recipe.ard, recipe.on_grid, recipe.seed)
+        num_rows, subsets = starts.num_rows, _subsets(recipe, starts.num_distinct)
+        repeated = rows_repeat(starts.num_distinct, num_rows) and subsets[0] == starts.num_distinct
+        if len(names) > 1 and not repeated:
+            trials = [_Trial(name, *key) for name in names]
+            yield FIRST, trials[:1]
+            yield PROFILES, trials
+            names = [self._ranked[-1].kernel] if self._ranked else names[:1]
+            if None not in subsets:  # these fits are for the choice of the kernel only
+                self._ranked = []
+        # of the models whose start is the end, the one that predicts from all rows
+        is_exact = not (recipe.is_trained or hasattr(recipe, "num_neighbors"))
+        if repeated or (is_exact and num_rows <= EXACT_SUBSET):
+            self._ranked = []
+            with_one = {False} if is_exact and names[0] is not None else set()
+            kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]
+            trial = _Trial(names[0], *key, subsets[0], all_rows=True)
+            yield ROWS, [trial._replace(kernel=name, ard=ard) for name, ard in kinds]
+            return
+        trials = [_Trial(names[0], *key, subset) for subset in subsets]
+        if not self._ranked:
+            yield FIRST, trials[-1:]
+        yield ROWS, trials
+        yield from self._along_gradients(subsets)
+        for draw in range(1, self._num_draws + 1, _DRAWS_OF_STAGE):
+            draws, best = range(draw, draw + _DRAWS_OF_STAGE), self._ranked[-1:]
+            yield DRAWS, [each._replace(num_rows=None, draw=i) for i in draws for each in best]
+
+    def _along_gradients(self, subsets: list[int | None]) -> Iterator[tuple[str, list[_Trial]]]:
+        """Rounds of fits along the axes of gradients of the best fit, as recipes allow."""
+        metric = getattr(self._recipe, "metric", COLUMNS)
+        for number in range(_MAX_REFITS if self._ranked and metric != COLUMNS else 0):
+            best = self._ranked[-1]
+            if best.kernel is None or best.on_grid or not best.ard or self._starts.num_columns == 1:
+                return
+            if metric == GRADIENTS and not number:
+                self._ranked = []
+            yield AXES, [best._replace(num_rows=subset, along=best) for subset in subsets]
+            if not self._ranked or self._ranked[-1].along != best:
+                return
 
 
 def resolved(recipe: Any, kernel: gpflow.kernels.Kernel) -> Any:

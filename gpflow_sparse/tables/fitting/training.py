@@ -11,7 +11,7 @@ from gpflow.models import GPModel
 from gpflow_sparse.tables.fitting.attempts import Choice
 from gpflow_sparse.tables.fitting.building import attach_units, build_model
 from gpflow_sparse.tables.fitting.calibration import calibrate, split_for_calibration
-from gpflow_sparse.tables.fitting.starts import InitialHyperparameters
+from gpflow_sparse.tables.fitting.starts import StartSearch
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.tree_mean import TreeMean
 from gpflow_sparse.tables.fitting.weights import weighted_rows
@@ -21,6 +21,8 @@ from gpflow_sparse.tables.methods.base import Recipe
 _MEASURED = 10
 # Largest number of passes over the rows within a budget, and fraction of the time for them.
 _MAX_PASSES, _FRACTION = 200, 0.95
+# Fraction of a time in which the starting hyperparameters of a method are searched for.
+_STARTS = 0.4
 
 
 class Candidate:
@@ -31,7 +33,8 @@ class Candidate:
     :param name: as in :meth:`Task.recipe`.
     :param start: a trained model of the same method, whose parameters are the start.
     :param mean: the mean of trees of these rows; None to fit it if the recipe has one.
-    :param starts: where ``hyperparameters`` come from, for better ones.
+    :param search: where ``hyperparameters`` come from, for better ones.
+    :param until: value of ``time.perf_counter`` after which no fit of them begins.
     """
 
     def __init__(
@@ -43,10 +46,11 @@ class Candidate:
         name: str = "",
         start: GPModel | None = None,
         mean: TreeMean | None = None,
-        starts: InitialHyperparameters | None = None,
+        search: StartSearch | None = None,
+        until: float = math.inf,
     ) -> None:
         begin = time.perf_counter() - (0.0 if mean is None else mean.seconds)
-        self.mean, self.starts = mean, starts
+        self.mean, self.search = mean, search
         self.recipe, self.rows = recipe, task.dataset.train
         # a model that holds its rows holds their weights, too
         self._weights = None if recipe.holds_data else task.dataset.weights
@@ -61,6 +65,7 @@ class Candidate:
             noise_variance=noise,
             start=start,
             mean=mean,
+            until=until,
         )
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
@@ -132,8 +137,10 @@ def train(
         model = attach_units(choice.start, task.dataset)
         report(choice.reason)
     else:
-        end = math.inf if seconds is None else time.perf_counter() + seconds
-        final = Candidate(task.on(rest), choice.recipe, start=choice.start)
+        begin = time.perf_counter()
+        end = math.inf if seconds is None else begin + seconds
+        until = math.inf if seconds is None else begin + _STARTS * seconds
+        final = Candidate(task.on(rest), choice.recipe, start=choice.start, until=until)
         try:
             if seconds is None or choice.attempts:  # which give the number of steps
                 final.train(choice.recipe.num_iterations, end, checkpoint_dir)
@@ -144,7 +151,7 @@ def train(
         except KeyboardInterrupt as error:
             trained = str(error).split(";")[0] or "interrupted"  # by `fit`, after which step
             choice = choice._replace(interrupted=True)
-        final.finish(choice.finish_seconds)
+        final.finish(min(choice.finish_seconds, max(0.0, end - time.perf_counter())))
         model = attach_units(final.model, task.dataset)
         scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
         report(f"{final.name}: {trained}, on {scope}. {choice.reason}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.basis_gpr import BasisGPR
 from gpflow_sparse.tables.methods.basis_svgp import BasisSVGP
 from gpflow_sparse.tables.methods.convolutional import ConvolutionalSolveGP, ConvolutionalSVGP
@@ -19,6 +19,7 @@ from gpflow_sparse.tables.methods.mixture import Mixture
 from gpflow_sparse.tables.methods.odvgp import ODVGP
 from gpflow_sparse.tables.methods.qsgp import QSGP
 from gpflow_sparse.tables.methods.rvm import RVM
+from gpflow_sparse.tables.methods.simple import Simple
 from gpflow_sparse.tables.methods.site_vgp import SiteVGP
 from gpflow_sparse.tables.methods.softki import SoftKI
 from gpflow_sparse.tables.methods.solvegp import SolveGP
@@ -49,6 +50,7 @@ _LISTED: tuple[type[Recipe], ...] = (
     ConvolutionalSolveGP,
     SVGP,
     ConvolutionalSVGP,
+    Simple,
 )
 
 
@@ -66,11 +68,6 @@ class Auto(Recipe):
     idea = "the method that predicts held-out rows best, of those that suit the table"
     takes_weights = True
 
-    trees: bool = option(
-        False,
-        "Score boosted trees alone on the held-out rows, for comparison only. Methods about trees, "
-        "such as gpnn with trees, are tried without this option too.",
-    )
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -7,14 +7,12 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
 
 import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.tables.fitting import choice
+from gpflow_sparse.tables.fitting import choice, race, starts
 from gpflow_sparse.tables.fitting.attempts import Attempt
-from gpflow_sparse.tables.fitting.baselines import score_baseline
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.task import Task, candidates
@@ -23,50 +21,13 @@ from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.exact import Exact
 from gpflow_sparse.tables.methods.gpnn import GPnn
 from gpflow_sparse.tables.methods.rows import num_distinct
+from gpflow_sparse.tables.methods.simple import Simple
 
 
 def rows(count, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, 2))
     return X, 2.0 * X[:, :1] + 0.5 * rng.normal(size=(count, 1))
-
-
-def test_a_constant_and_a_line_have_the_density_of_their_residuals():
-    train, new = rows(4000), rows(4000, seed=1)
-    constant = score_baseline("constant", train, new)
-    density = stats.norm.logpdf(new[1], train[1].mean(), train[1].std())
-    np.testing.assert_allclose(constant["nlpd"], -density.mean(), rtol=1e-12)
-    line = score_baseline("linear", train, new)
-    np.testing.assert_allclose(line["rmse"], 0.5, rtol=0.03)
-    np.testing.assert_allclose(line["nlpd"], 0.5 * np.log(2 * np.pi * np.e * 0.25), rtol=0.03)
-    np.testing.assert_allclose(line["coverage"], 0.95, atol=0.02)
-
-
-def test_trees_take_their_variance_from_rows_kept_back():
-    """The residuals of the training rows are smaller than those of others."""
-    scores = score_baseline("trees", rows(1000), rows(2000, seed=1))
-    assert 0.5 < scores["rmse"] < 0.7
-    assert 0.92 < scores["coverage"] < 0.98
-
-
-@pytest.mark.parametrize("name", ["constant", "linear", "trees"])
-def test_classes_without_training_rows_have_a_probability(name):
-    X, Y = rows(200)
-    labels = (Y > 0).astype(float)
-    scores = score_baseline(name, (X, labels), (X, np.where(labels == 0, 2.0, 1.0)), 3)
-    assert np.isfinite(scores["nlpd"])
-    assert scores["error_rate"] >= np.mean(labels == 0)
-
-
-@pytest.mark.parametrize("name", ["linear", "trees"])
-def test_one_class_of_training_rows_is_predicted_by_its_frequency(name):
-    X, Y = rows(200)
-    labels = (Y > 0).astype(float)
-    found, constant = (
-        score_baseline(kind, (X, np.zeros_like(Y)), (X, labels), 2) for kind in (name, "constant")
-    )
-    assert found == constant
-    assert constant["error_rate"] == np.mean(labels)
 
 
 def table_of(num_rows, num_columns, num_classes=None):
@@ -114,13 +75,12 @@ def test_the_choice_for_images_is_trained():
     assert scores[1] < 0.15  # 0.9 by chance
 
 
-def test_a_choice_without_time_ends_with_the_first_candidate():
+def test_a_choice_without_time_ends_with_a_simple_model():
     task = Task(table_of(2100, 2, 3))
     found = choice.choose(task, seconds=1e-3)
-    assert [attempt.method for attempt in found.attempts] == [
-        *("constant", "linear", "dirichlet_gpnn")
-    ]
+    assert [attempt.method for attempt in found.attempts] == ["constant", "linear"]
     assert (found.interrupted, found.is_model) == (False, True)
+    assert "The time was over before dirichlet_gpnn, solvegp with trees." in found.reason
     assert found.reason.endswith("No time is left to train it on all rows.")
     assert train(task, found, seconds=0.0)[1] is found.start
 
@@ -204,13 +164,14 @@ def fail(monkeypatch, kind, place):
         return (np.nan, np.nan) if type(model._model) is gs.models.NearestNeighborGP else found
 
     if place == "score":
-        monkeypatch.setattr(choice, "held_out_scores", scores)
+        monkeypatch.setattr(race, "held_out_scores", scores)
     else:
         monkeypatch.setattr(kind, place, raise_error)
 
 
 def two_methods(monkeypatch, *names):
     monkeypatch.setattr(choice, "candidates", lambda task: list(names))
+    monkeypatch.setattr(race.Race, "simple_models", [])
     data = Dataset("made", rows(120), rows(5), ("a", "b"), "y", None)
     return Task(data, options={"num_subset": 0, "calibrate": False})
 
@@ -222,7 +183,7 @@ def test_a_candidate_that_fails_is_left_out_and_named(monkeypatch, names, place)
     fail(monkeypatch, GPnn, place)
     found = choice.choose(task, report=lines.append)
     assert found.recipe.name == "exact"
-    assert [attempt.method for attempt in found.attempts] == ["constant", "linear", "exact"]
+    assert [attempt.method for attempt in found.attempts] == ["exact"]
     assert f"gpnn is left out: {reason}." in lines
     assert found.reason.endswith(f". gpnn was left out: {reason}.")
 
@@ -236,53 +197,76 @@ def test_if_all_candidates_fail_the_reason_of_each_is_named(monkeypatch):
         choice.choose(task)
 
 
-def test_a_baseline_that_fails_is_left_out(monkeypatch):
+def test_a_simple_model_that_fails_is_left_out(monkeypatch):
     task = two_methods(monkeypatch, "gpnn", "exact")
-    monkeypatch.setattr(choice, "score_baseline", lambda *_, **__: {"nlpd": np.nan})
+    monkeypatch.setattr(race.Race, "simple_models", ["constant", "linear"])
+    monkeypatch.setattr(Simple, "build", lambda *_, **__: 1 / 0)
     found = choice.choose(task)
     assert {attempt.method for attempt in found.attempts} == {"gpnn", "exact"}
-    assert "the baseline linear was left out: its NLPD on held-out rows is nan." in found.reason
+    assert "linear was left out: division by zero." in found.reason
+
+
+def test_the_model_is_the_simple_one_that_predicts_held_out_rows_better(monkeypatch):
+    """A line, of which a GP of a short lengthscale knows nothing between the rows."""
+    task = two_methods(monkeypatch, "gpnn", "exact")
+    monkeypatch.setattr(race.Race, "simple_models", ["constant", "linear"])
+    short = gpflow.kernels.SquaredExponential(lengthscales=0.01)
+    found = choice.choose(dataclasses.replace(task, kernel=short, options={"num_subset": 0}))
+    scores = {attempt.method: attempt.nlpd for attempt in found.attempts}
+    assert found.recipe.name == "simple"
+    assert scores["linear"] == min(scores.values()) < scores["exact"] - 0.3
+    assert found.reason.startswith("linear has the lowest NLPD on held-out rows")
+    _, model = train(task, found)
+    np.testing.assert_allclose(model.mean_function.A, [[2.0], [0.0]], atol=0.15)
 
 
 @pytest.mark.parametrize("better", ["fails", "worse", "equal"])
 def test_a_better_start_is_taken_only_if_it_predicts_held_out_rows_better(monkeypatch, better):
     task, lines = two_methods(monkeypatch, "gpnn", "exact"), []
     monkeypatch.setattr(Exact, "build", None)  # gpnn wins
-    found = {"worse": (gpflow.kernels.SquaredExponential(lengthscales=1e-3), 1.0, 0.0)}
+    advance, best = starts.StartSearch.advance, starts.StartSearch.best.fget
+    wrong = starts.Hyperparameters(gpflow.kernels.SquaredExponential(lengthscales=1e-3), 1.0)
 
-    def improve(starts, recipe, until):
+    def advance_once(search, *until):
+        if not search.is_fitted:
+            return advance(search, *until)
         if better == "fails":
             raise ValueError("no subset.")
-        kernel, *rest = starts.find(recipe)
-        return found.get(better, (gpflow.utilities.deepcopy(kernel), *rest))
+        search.has_ended = not getattr(search, "has_ended", False)
+        return search.has_ended
 
-    monkeypatch.setattr(choice.InitialHyperparameters, "improve", improve)
+    def found(search):
+        return wrong if better == "worse" and hasattr(search, "has_ended") else best(search)
+
+    monkeypatch.setattr(starts.StartSearch, "advance", advance_once)
+    monkeypatch.setattr(starts.StartSearch, "best", property(found))
+    options = {"num_subset": 50, "calibrate": False, "kernel": "matern32", "metric": "columns"}
+    task = dataclasses.replace(task, options=options)
     chosen = choice.choose(task, seconds=60.0, report=lines.append)
-    lengthscales = np.max(chosen.start.kernel.lengthscales)
-    assert lengthscales > 0.1
+    assert np.max(chosen.start.kernel.lengthscales) > 0.1
     assert ("gpnn from a better start was left out: no subset." in chosen.reason) == (
         better == "fails"
     )
     scores = [line for line in lines if line.startswith("gpnn: held-out")]
-    assert len(scores) == (1 if better == "fails" else 2)
+    assert len(scores) == (2 if better == "worse" else 1)
     assert f"{chosen.attempts[-1].nlpd:.3f}" in scores[0]
 
 
 def test_a_winner_gets_the_steps_of_the_time_that_is_left_at_a_rate_for_them(monkeypatch):
     """Few more steps at the full rate would leave a trained start."""
     task = two_methods(monkeypatch, "svgp", "exact")
-    race = choice._Race(task, 1000.0, str)
-    race.best = winner = Candidate(race.rest, task.recipe("svgp"))
-    race.attempts["svgp"] = Attempt("svgp", 0.0, 0.0, 200, 1.0)
+    runs = race.Race(task, 1000.0, str)
+    runs.best = winner = Candidate(runs.rest, task.recipe("svgp"))
+    runs.attempts["svgp"] = Attempt("svgp", 0.0, 0.0, 200, 1.0)
     winner.num_steps, winner.step_seconds, winner.first_seconds = 200, 1.0, 0.0
     for seconds in (500.0, 101.0):
-        race.begin, race.seconds = time.perf_counter(), seconds + winner.build_seconds
-        found = race.choice()
+        runs.begin, runs.seconds = time.perf_counter(), seconds + winner.build_seconds
+        found = runs.choice()
         assert found.recipe.num_steps == pytest.approx(0.95 * seconds, abs=1.0)
         rate = winner.recipe.learning_rate * min(1.0, found.recipe.num_steps / 200)
         assert found.recipe.learning_rate == pytest.approx(rate, rel=1e-12)
-    race.seconds = 0.5
-    assert race.choice().is_model
+    runs.seconds = 0.5
+    assert runs.choice().is_model
 
 
 def test_ctrl_c_is_no_failure_of_a_candidate(monkeypatch):

@@ -3,12 +3,10 @@
 import gpflow
 import numpy as np
 import pytest
-from sklearn.linear_model import BayesianRidge
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset, Standardizer, metrics
 from gpflow_sparse.inference.shrinkage import best_temperature
-from gpflow_sparse.tables.fitting.baselines import score_baseline
 from gpflow_sparse.tables.fitting.choice import choose
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.task import Task, candidates
@@ -105,28 +103,6 @@ def test_log_is_the_default_bound_where_a_model_will_be_calibrated(num_rows, opt
     assert Candidate(Task(data), recipe, hyperparameters=start).model.bound == expected
 
 
-@pytest.mark.parametrize("name", ["constant", "linear", "trees"])
-def test_baselines_are_fitted_and_scored_with_weights(name):
-    X, Y, weights = rows(600)
-    new = rows(300, seed=1)
-    scores = score_baseline(name, (X, Y), new[:2], weights=(weights, new[2]))
-    if name == "trees":
-        assert scores["rmse"] < 0.5
-        return
-    repeated = X.repeat(weights, 0), Y.repeat(weights, 0)
-    again = new[0].repeat(new[2], 0), new[1].repeat(new[2], 0)
-    expected = score_baseline(name, repeated, again)
-    if name == "linear":  # Bayesian ridge of scikit-learn weighs the noise, not the number of rows
-        model = BayesianRidge().fit(X, Y[:, 0], weights)
-        error = metrics.rmse(new[1][:, 0], model.predict(new[0]), new[2])
-        np.testing.assert_allclose(scores["rmse"], error, rtol=1e-12)
-        expected = {"rmse": expected["rmse"]}
-    for key in {"rmse", "nlpd"} & set(expected):
-        np.testing.assert_allclose(
-            scores[key], expected[key], rtol=1e-10 if name == "constant" else 1e-3
-        )
-
-
 def test_scores_and_units_of_weights_are_those_of_repeated_rows():
     X, Y, weights = rows()
     X2, Y2 = X.repeat(weights, 0), Y.repeat(weights, 0)
@@ -185,8 +161,7 @@ def test_trees_of_a_mean_are_fitted_with_weights():
     Y = np.where(np.arange(400)[:, None] % 2, Y, Y + 2.0)
     weights = np.where(np.arange(400) % 2, 1.0, 1e-3)
     dataset = data_of(X, Y, weights)
-    kernel = gpflow.kernels.Matern52()
-    found = fit_tree_mean(dataset, kernel, 0.1, weight=1.0).function(X).numpy()
+    found = fit_tree_mean(dataset).function(X).numpy()
     np.testing.assert_allclose(
         np.mean(found - Y, where=np.arange(400)[:, None] % 2 == 1), 0, atol=0.1
     )

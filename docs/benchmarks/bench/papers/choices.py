@@ -9,12 +9,12 @@ import gpflow
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from bench.papers import baselines
+from bench.papers.baselines import LINEAR, TREES, baseline_moments, score_baseline
 from bench.papers.comparison import LEVELS
 from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.tables.fitting import baselines
-from gpflow_sparse.tables.fitting.baselines import LINEAR, TREES, baseline_moments, score_baseline
 from gpflow_sparse.tables.fitting.choice import choose
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.fitting.task import Task

@@ -1,0 +1,104 @@
+"""A constant, a linear model or boosted trees on tables, with noise around it."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpflow_sparse.tables.methods.base import TREES, Recipe, option
+from gpflow_sparse.tables.methods.rows import shuffled
+from gpflow_sparse.tables.methods.steps import finished_at_once
+
+CONSTANT, LINEAR = "constant", "linear"
+# Variance of the GP beside the mean, which is no part of the model; iterations of L-BFGS; values of
+# the inputs to which a linear model is fitted: logistic regression took 60 s on MNIST.
+_VARIANCE, _MAX_ITERATIONS, _MAX_VALUES = 1e-6, 200, 2e6
+
+
+@dataclass(frozen=True)
+class Simple(Recipe):
+    """
+    Options of a generalized linear model, or of boosted trees, as GPflow's SVGP: a mean function
+    and a likelihood, with a GP of next to no variance.
+    """
+
+    name = "simple"
+    title = "Simple model"
+    idea = "a constant, a linear model or boosted trees, as a reference and a first answer"
+    takes_weights = True
+    is_trained = False
+    holds_data = True
+    makes_kernel = True
+
+    mean: str = option(
+        TREES,
+        "The model: constant, linear, with a normal prior of the coefficients, or boosted trees.",
+        choices=[CONSTANT, LINEAR, TREES],
+    )
+
+    @property
+    def full_title(self) -> str:
+        """The model."""
+        return {CONSTANT: "Constant", LINEAR: "Linear model"}.get(self.mean, "Boosted trees")
+
+    @classmethod
+    def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
+        """The models that a table can have, from the cheapest to the best."""
+        from gpflow_sparse.tables.fitting.tree_mean import takes_trees
+
+        names = [CONSTANT, LINEAR, *([TREES] if takes_trees(task) else [])]
+        return {name: {"mean": name} for name in names}
+
+    def usual_likelihood(self, num_classes: int | None) -> str | None:
+        return "bernoulli_logit" if num_classes == 2 else None
+
+    def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
+        """The model, fitted to the rows: by penalized maximum likelihood."""
+        import gpflow
+
+        X, Y = map(gpflow.utilities.to_default_float, data)
+        if "mean_function" not in given:
+            count = int(likelihood.latent_dim or Y.shape[1])
+            shapes = (count,) if self.mean == CONSTANT else (X.shape[1], count), (count,)
+            kind = gpflow.functions.Constant if self.mean == CONSTANT else gpflow.functions.Linear
+            parts = shapes[:1] if self.mean == CONSTANT else shapes
+            given["mean_function"] = kind(*map(np.zeros, parts))
+        weights = given.pop("row_weights", None)
+        model = gpflow.models.SVGP(
+            gpflow.kernels.SquaredExponential(_VARIANCE),
+            likelihood,
+            X[:1],
+            num_latent_gps=int(likelihood.latent_dim or Y.shape[1]),
+            num_data=len(X),
+            **given,
+        )
+        for part in (model.kernel, model.inducing_variable, model.q_mu, model.q_sqrt):
+            gpflow.set_trainable(part, False)
+        self._fit(model, X, Y, weights)
+        return model
+
+    def _fit(self, model: Any, X: Any, Y: Any, weights: Any) -> None:
+        """Fit the mean function and the noise, the coefficients with a standard normal prior."""
+        import gpflow
+        import tensorflow as tf
+
+        if self.mean == LINEAR and (most := max(1, int(_MAX_VALUES / X.shape[1]))) < len(X):
+            some = np.sort(shuffled(len(X), self.seed)[:most])
+            X, Y = tf.gather(X, some), tf.gather(Y, some)
+            weights = None if weights is None else weights[some]
+        weights = tf.ones(len(X), X.dtype) if weights is None else tf.cast(weights, X.dtype)
+        penalized = [model.mean_function.A] if self.mean == LINEAR else []
+
+        def loss() -> tf.Tensor:
+            density = model.likelihood.log_prob(X, model.mean_function(X), Y)
+            penalty = sum(0.5 * tf.reduce_sum(tf.square(part)) for part in penalized)
+            return penalty - tf.reduce_sum(weights * density)
+
+        variables = model.trainable_variables
+        if variables:
+            options = {"maxiter": _MAX_ITERATIONS}
+            gpflow.optimizers.Scipy().minimize(loss, variables, compile=False, options=options)
+
+    def train(self, model: Any, rows: Any, **options: Any) -> Any:
+        return finished_at_once(np.nan, time.perf_counter())
