@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0.0, min_open=True),
-    help=f"Time for the choice and the training, in place of a number of steps; default "
-    f"{_MINUTES:g} without --method.",
+    help=f"Time from the start of the command to the end of the training, in place of a number of "
+    f"steps; default {_MINUTES:g} without --method.",
 )
 @click.option("--float32/--float64", help="Precision.")
 @click.option("--output", type=HomePath(), help="Folder of results.")
@@ -95,6 +96,7 @@ def fit(**given: Any) -> None:
 
     Tables may hold text, dates and missing cells. Ctrl-C keeps the best model so far.
     """
+    begin = time.perf_counter()
     with clear_errors(), session(given["float32"], given["device"]):
         from gpflow_sparse.tables.cli import runs
         from gpflow_sparse.tables.cli.rows import Source
@@ -112,7 +114,7 @@ def fit(**given: Any) -> None:
         run = runs.Run(
             Source(**{name: given[name] for name in names}), given["method"], options, minutes
         )
-        record = runs.fit(run, given["output"], resume=given["resume"], plot=given["plot"])
+        record = runs.fit(run, given["output"], begin, resume=given["resume"], plot=given["plot"])
         if given["as_json"]:
             click.echo(json.dumps(record))
 

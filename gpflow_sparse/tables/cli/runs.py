@@ -24,6 +24,7 @@ from gpflow_sparse.tables.cli.terminal import (
     phase,
     print_table,
     stopped_training,
+    time_left,
     trained_model_kept,
 )
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
@@ -70,8 +71,13 @@ class Run:
         found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return found
 
-    def estimator(self, split: Split, checkpoint_dir: Path | None) -> Any:
-        """The estimator that is to be fitted."""
+    def estimator(self, split: Split, checkpoint_dir: Path | None, begin: float) -> Any:
+        """
+        The estimator that is to be fitted.
+
+        :param begin: value of ``time.perf_counter`` at which the time of the run began.
+        """
+        passed = time.perf_counter() - begin
         options, method = dict(self.options), kind_of(self.method)
         if split.image_shape is not None and (method.takes_images or self.method == AUTO):
             options.setdefault("image_shape", ",".join(map(str, split.image_shape)))
@@ -79,23 +85,23 @@ class Run:
         return kind(
             self.method,
             method_options={"seed": 0} | options,
-            time_budget=None if self.minutes is None else 60.0 * self.minutes,
+            time_budget=None if self.minutes is None else max(0.0, 60.0 * self.minutes - passed),
             verbose=True,
             checkpoint_dir=checkpoint_dir,
             reading=self.source.reading,
         )
 
 
-def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str, Any]:
+def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool) -> dict[str, Any]:
     """
     Fit an estimator to the training rows, write its file, score it on the test rows, and write the
     record and the page.
 
     :param output: the folder; None for one of the current folder.
+    :param begin: value of ``time.perf_counter`` at which the time of the run began.
     :return: the record.
     :raises ValueError: for rows, options or a folder that cannot be used.
     """
-    begin = time.perf_counter()
     options = {name: value for name, value in run.options.items() if name != "transform"}
     recipe_of(run.method, **options)  # refuses options that the method does not have
     folder = RunFolder(output or _usual_folder(run))
@@ -105,12 +111,13 @@ def fit(run: Run, output: Path | None, *, resume: bool, plot: bool) -> dict[str,
     described = run.record() | {"checksum": split.checksum}
     folder.begin(described, resume=resume)
     steps = run.method != AUTO and run.minutes is None
-    estimator = run.estimator(split, folder.checkpoints if steps else None)
+    estimator = run.estimator(split, folder.checkpoints if steps else None, begin)
     # equal commands give equal bits; random numbers outside of training follow the seed too
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(int(run.options.get("seed", 0)))
     _announce(run, split)
-    _train(run, estimator, split)
+    with time_left(None if run.minutes is None else begin + 60.0 * run.minutes):
+        _train(run, estimator, split)
     save_of_run(estimator.model_, folder.model, {"estimator": as_text(estimator)})
     with trained_model_kept(folder.path):
         phase(f"scoring {len(split.test.y)} test rows")

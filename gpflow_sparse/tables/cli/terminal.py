@@ -4,6 +4,8 @@ import contextlib
 import re
 import shlex
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ import click
 from gpflow_sparse.persistence import files
 
 _STOPPED = 130  # exit status after Ctrl-C
+_TICK = 5.0  # seconds between two lines of the time left
 # First characters of formulas in spreadsheets, and texts that are numbers all the same.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -47,6 +50,28 @@ class DataName(HomePath):
 def phase(what: str) -> None:
     """Print progress to standard error."""
     click.echo(f"{what} ...", err=True)
+
+
+@contextlib.contextmanager
+def time_left(end: float | None) -> Iterator[None]:
+    """
+    Print the time left to standard error every five seconds.
+
+    :param end: value of ``time.perf_counter`` at which the time is over; None without a limit.
+    """
+    is_over = threading.Event()
+
+    def tick() -> None:
+        while end is not None and not is_over.wait(_TICK):
+            click.echo(f"  {max(0.0, end - time.perf_counter()):.0f} s left", err=True)
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

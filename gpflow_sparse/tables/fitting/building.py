@@ -64,31 +64,68 @@ def build_model(
         )
     likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
     require_unweighted(recipe, dataset)
-    least, single = 0.0, gpflow.default_float() != np.float64
+    if start is not None and isinstance(recipe, Points):  # its points replace those of the model
+        recipe = dataclasses.replace(recipe, initialization="random")
     if isinstance(recipe, Simple):  # a GP of another kernel is compared with it
         kernel = None
-    if recipe.takes_images or (recipe.makes_kernel and kernel is None):
-        noise_variance = DEFAULT_NOISE
-        if recipe.has_tree_mean and mean is None:
-            mean = fit_tree_mean(dataset, recipe.seed)
-    else:
-        kernel = copy.deepcopy(kernel)
-        starts = InitialHyperparameters(dataset, likelihood, kernel, until=until)
-        if recipe.has_tree_mean and mean is None:
-            mean = _tree_mean(recipe, dataset, starts, start)
-        if mean is not None:
-            starts = starts.about(mean)
-        if start is not None:  # its values replace kernel, noise and inducing points
-            if isinstance(recipe, Points):  # random points are found in the least time
-                recipe = dataclasses.replace(recipe, initialization="random")
-            kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
-        elif kernel is None or noise_variance is None:
-            kernel, noise_variance = starts.find(recipe)[:2]
-        # in double precision the optimum of exact GPs is not only a start
-        least = MIN_NOISE if single or recipe.is_trained else 0.0
+    # in double precision the optimum of exact GPs is not only a start
+    single = gpflow.default_float() != np.float64
+    is_start = single or recipe.is_trained
+    least = MIN_NOISE if is_start and not _makes_kernel(recipe, kernel) else 0.0
+    kernel, noise_variance, mean = _start_of(
+        recipe, dataset, likelihood, (kernel, noise_variance, mean), start, until
+    )
     made = make_likelihood(likelihood, dataset.num_classes, max(noise_variance, least))
     require_gaussian(recipe, made)
     recipe = _with_bound(recipe, dataset, made)
+    model = _built(recipe, dataset, kernel, made, mean)
+    if start is not None:
+        _copy_parameters(start, model)
+    elif noise_variance < least and not single and _made_gaussian(made, likelihood):
+        _lower_noise(model, noise_variance, dataset.train[0])
+    return attach_units(model, dataset)
+
+
+def _makes_kernel(recipe: Recipe, kernel: gpflow.kernels.Kernel | None) -> bool:
+    """Whether the model makes its own kernel."""
+    return recipe.takes_images or (recipe.makes_kernel and kernel is None)
+
+
+def _start_of(
+    recipe: Recipe,
+    dataset: Dataset,
+    likelihood: Any,
+    given: tuple[gpflow.kernels.Kernel | None, float | None, TreeMean | None],
+    start: gpflow.models.GPModel | None,
+    until: float,
+) -> tuple[gpflow.kernels.Kernel | None, float, TreeMean | None]:
+    """Kernel, noise variance and mean of an untrained model, where they are not given."""
+    kernel, noise_variance, mean = given
+    if _makes_kernel(recipe, kernel):
+        if recipe.has_tree_mean and mean is None:
+            mean = fit_tree_mean(dataset, recipe.seed)
+        return kernel, DEFAULT_NOISE, mean
+    kernel = copy.deepcopy(kernel)
+    starts = InitialHyperparameters(dataset, likelihood, kernel, until=until)
+    if recipe.has_tree_mean and mean is None:
+        mean = _tree_mean(recipe, dataset, starts, start)
+    if mean is not None:
+        starts = starts.about(mean)
+    if start is not None:  # its values replace kernel and noise
+        return starts.untrained_kernel(recipe), DEFAULT_NOISE, mean
+    if kernel is None or noise_variance is None:
+        kernel, noise_variance = starts.find(recipe)[:2]
+    return kernel, noise_variance, mean
+
+
+def _built(
+    recipe: Recipe,
+    dataset: Dataset,
+    kernel: gpflow.kernels.Kernel | None,
+    likelihood: gpflow.likelihoods.Likelihood,
+    mean: TreeMean | None,
+) -> gpflow.models.GPModel:
+    """The model of all rows, with its mean."""
     rows, given = dataset.train, dict[str, Any]()
     if mean is not None:
         rows, given = mean.model_rows(dataset), {"mean_function": mean.function}
@@ -96,13 +133,9 @@ def build_model(
         mean.remember(rows[0])
     if dataset.weights is not None and recipe.holds_data:
         given["row_weights"] = dataset.weights
-    model = recipe.build(rows, kernel, made, **given)
+    model = recipe.build(rows, kernel, likelihood, **given)
     _complete_mean(model, dataset, mean)
-    if start is not None:
-        _copy_parameters(start, model)
-    elif noise_variance < least and not single and _made_gaussian(made, likelihood):
-        _lower_noise(model, noise_variance, dataset.train[0])
-    return attach_units(model, dataset)
+    return model
 
 
 def _with_bound(recipe: Recipe, dataset: Dataset, likelihood: Any) -> Recipe:

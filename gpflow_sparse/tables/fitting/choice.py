@@ -54,7 +54,7 @@ def choose(
     except KeyboardInterrupt:
         if race.best is None:
             raise
-        return race.choice()._replace(interrupted=True, is_model=True)
+        return race.choice(interrupted=True)
     return race.choice()
 
 

@@ -219,8 +219,8 @@ class Race:
         """Time of the predictions for scores."""
         return candidate.row_seconds * _MAX_HELD_OUT
 
-    def choice(self) -> Choice:
-        """The winner, and how it is trained on all rows in the time that is left."""
+    def choice(self, *, interrupted: bool = False) -> Choice:
+        """The winner, and how it is trained on all rows in the time that is left, if there is."""
         best, attempts = self.best, tuple(self.attempts.values())
         assert best is not None  # run has scored at least one
         reason, recipe = reason_of(best.name, self.attempts, self.failures), best.recipe
@@ -228,9 +228,10 @@ class Race:
         left = self.seconds_left - best.build_seconds - best.finish_seconds
         is_timed = self.seconds is not None and recipe.is_trained and best.num_steps > 1
         count = best.num_steps_within(left) if is_timed else 1
-        if left < 0.0 or not count:
-            reason += " No time is left to train it on all rows."
-            return Choice(recipe, reason, attempts, best.model, is_model=True)
+        if interrupted or left < 0.0 or not count:
+            reason += "" if interrupted else " No time is left to train it on all rows."
+            kept = Choice(recipe, reason, attempts, best.model, is_model=True)
+            return kept._replace(interrupted=interrupted)
         if is_timed:  # few more steps at the full rate would move away from the trained start
             rate = min(1.0, count / best.num_steps) * getattr(recipe, "learning_rate", 0.0)
             recipe = recipe.with_steps(count, rate)

@@ -147,13 +147,13 @@ def train(
             else:
                 final.train_until(end)
             count = final.num_steps
-            trained = f"{count} step{'s' * (count != 1)}"
+            trained = f"{count} step{'s' * (count != 1)}, " if count else ""
         except KeyboardInterrupt as error:
-            trained = str(error).split(";")[0] or "interrupted"  # by `fit`, after which step
+            trained = f"{str(error).split(';')[0] or 'interrupted'}, "  # by `fit`, after which step
             choice = choice._replace(interrupted=True)
         final.finish(min(choice.finish_seconds, max(0.0, end - time.perf_counter())))
         model = attach_units(final.model, task.dataset)
         scope = "all rows" if held_out is None else f"{len(rest.train[0])} rows"
-        report(f"{final.name}: {trained}, on {scope}. {choice.reason}")
+        report(f"{choice.recipe.full_title}: {trained}on {scope}. {choice.reason}")
     calibrate(model, held_out, choice.recipe, report)
     return choice, model

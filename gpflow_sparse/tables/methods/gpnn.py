@@ -53,7 +53,8 @@ class GPnn(options.ComparedKernel):
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
         has_trees = "mean" not in task.options and task.num_outputs == 1
-        return {"": {}, **({TREES: {"mean": TREES}} if has_trees else {})}
+        # first the mean that is good for steps, and with a weight of 1/2 for smooth functions
+        return {**({TREES: {"mean": TREES}} if has_trees else {}), "": {}}
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         noise_variance = likelihood.variance.numpy()
