@@ -4,13 +4,16 @@ interactions that a stationary kernel does not extrapolate.
 """
 
 import dataclasses
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, StratifiedKFold
+from threadpoolctl import threadpool_limits
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
@@ -184,20 +187,22 @@ def _fitted_trees(
         kinds = (StratifiedKFold, HistGradientBoostingClassifier)
     folds = kinds[0](min(count, len(rows)), shuffle=True, random_state=seed)
     sizes = _LARGE if len(rows) > _MANY_ROWS else _SMALL
-    columns = _columns(dataset.num_classes or 2)
-    models, out_of_fold, average = [], np.zeros((len(X), columns)), np.zeros((len(X), columns))
-    for fitted, left_out in folds.split(rows, Y[rows, 0]):
-        own, others = rows[fitted], rows[left_out]
-        model = kinds[1](max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes).fit(
-            X[own], Y[own, 0], None if weights is None else weights[own]
-        )
-        values = _values(model, X)
+
+    def fitted(own: np.ndarray) -> tuple[Any, np.ndarray]:
+        # threads of OpenMP wait busily: beside other work two took 25 times the time of one
+        with threadpool_limits(1, "openmp"):
+            model = kinds[1](max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes)
+            model.fit(X[own], Y[own, 0], None if weights is None else weights[own])
+            return model, _values(model, X)
+
+    parts = [(rows[own], rows[others]) for own, others in folds.split(rows, Y[rows, 0])]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(fitted, (own for own, _ in parts)))
+    average = np.mean([values for _, values in found], axis=0)
+    out_of_fold = average.copy()  # of rows that no trees were fitted to
+    for (_, others), (_, values) in zip(parts, found, strict=True):
         out_of_fold[others] = values[others]
-        average += values / folds.n_splits
-        models.append(model)
-    never_fitted = order[len(rows) :]
-    out_of_fold[never_fitted] = average[never_fitted]
-    return models, out_of_fold, average
+    return [model for model, _ in found], out_of_fold, average
 
 
 def _values(model: Any, X: np.ndarray) -> np.ndarray:

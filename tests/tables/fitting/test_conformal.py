@@ -9,7 +9,7 @@ from scipy import stats
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.tables.fitting import calibration, choice, transforms
+from gpflow_sparse.tables.fitting import calibration, race, transforms
 from gpflow_sparse.tables.fitting.evaluation import evaluate
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.methods.registry import recipe_of
@@ -93,9 +93,9 @@ def row_sets(num_rows, **options):
     numbers = np.arange(num_rows)[:, None] * 1.0
     dataset = Dataset("rows", (numbers, numbers), (numbers, numbers), ("number",), "y", None)
     task = Task(dataset, options=options)
-    race = choice._Race(task, None, print)
+    compared = race.Race(task, None, print)
     _, calibrated = calibration.split_for_calibration(task.recipe("exact"), dataset)
-    datasets = race.rest.dataset, race.held_out, calibrated
+    datasets = compared.rest.dataset, compared.held_out, calibrated
     return [[] if part is None else part.train[0][:, 0].astype(int) for part in datasets]
 
 
