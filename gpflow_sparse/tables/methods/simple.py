@@ -14,8 +14,6 @@ CONSTANT, LINEAR = "constant", "linear"
 # Variance of the GP beside the mean, which is no part of the model; iterations of L-BFGS; values of
 # the inputs to which a linear model is fitted: logistic regression took 60 s on MNIST.
 _VARIANCE, _MAX_ITERATIONS, _MAX_VALUES = 1e-6, 200, 2e6
-# Precisions of the normal prior of the coefficients, and rows by which they are compared.
-_PENALTIES, _VALIDATION = (1e4, 1e3, 1e2, 1e1, 1.0), 0.2
 
 
 @dataclass(frozen=True)
@@ -82,49 +80,36 @@ class Simple(Recipe):
 
     def _fit(self, model: Any, X: Any, Y: Any, weights: Any) -> None:
         """
-        Fit the mean function and the noise, the coefficients of a linear model with a normal prior
-        of the precision with which a fifth of the rows is predicted best from the others.
+        Fit the mean function and the noise: coefficients of numbers by Bayesian ridge regression,
+        of log odds and log rates with a standard normal prior.
         """
-        import tensorflow as tf
-
-        weights = tf.ones(len(X), X.dtype) if weights is None else tf.cast(weights, X.dtype)
-        if self.mean != LINEAR:
-            self._minimize(model, (X, Y, weights), 0.0)
-            return
-        order = shuffled(len(X), self.seed)[: max(2, int(_MAX_VALUES / X.shape[1]))]
-        count = max(1, int(_VALIDATION * len(order)))
-        held_out, rest, rows = (
-            tuple(tf.gather(part, some) for part in (X, Y, weights))
-            for some in (order[:count], order[count:], order)
-        )
-        losses = {}
-        for penalty in _PENALTIES:  # from the strongest, each from the solution before
-            self._minimize(model, rest, penalty)
-            losses[penalty] = float(_loss(model, held_out))
-        self._minimize(model, rows, min(losses, key=lambda each: losses[each]))
-
-    def _minimize(self, model: Any, rows: Any, penalty: float) -> None:
-        """Fit by L-BFGS; ``penalty`` is the precision of the prior of the coefficients."""
         import gpflow
         import tensorflow as tf
+        from sklearn.linear_model import BayesianRidge
+
+        from gpflow_sparse.tables.fitting.observations import is_standardized
+
+        mean, variables, penalty = model.mean_function, model.trainable_variables, 0.0
+        weights = tf.ones(len(X), X.dtype) if weights is None else tf.cast(weights, X.dtype)
+        if self.mean == LINEAR:
+            some = np.sort(shuffled(len(X), self.seed)[: max(2, int(_MAX_VALUES / X.shape[1]))])
+            X, Y, weights = (tf.gather(part, some) for part in (X, Y, weights))
+            if is_standardized(model.likelihood):
+                A = mean.A.numpy()
+                for column, y in enumerate(Y.numpy().T):
+                    A[:, column] = BayesianRidge().fit(X.numpy(), y, weights.numpy()).coef_
+                mean.A.assign(A)
+                variables = [*mean.b.trainable_variables, *model.likelihood.trainable_variables]
+            penalty = 0.5
 
         def loss() -> tf.Tensor:
-            value = _loss(model, rows)
-            if penalty:
-                value += 0.5 * penalty * tf.reduce_sum(tf.square(model.mean_function.A))
-            return value
+            density = model.likelihood.log_prob(X, mean(X), Y)
+            value = -tf.reduce_sum(weights * density)
+            return value + penalty * tf.reduce_sum(tf.square(mean.A)) if penalty else value
 
-        if variables := model.trainable_variables:
+        if variables:
             options = {"maxiter": _MAX_ITERATIONS}
             gpflow.optimizers.Scipy().minimize(loss, variables, compile=False, options=options)
 
     def train(self, model: Any, rows: Any, **options: Any) -> Any:
         return finished_at_once(np.nan, time.perf_counter())
-
-
-def _loss(model: Any, rows: Any) -> Any:
-    """Minus the log density of rows ``(X, Y, weights)`` given the mean function."""
-    import tensorflow as tf
-
-    X, Y, weights = rows
-    return -tf.reduce_sum(weights * model.likelihood.log_prob(X, model.mean_function(X), Y))

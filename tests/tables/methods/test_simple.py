@@ -11,7 +11,6 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.fitting.race import Race
 from gpflow_sparse.tables.fitting.task import Task
-from gpflow_sparse.tables.methods.simple import _PENALTIES as PENALTIES
 from gpflow_sparse.tables.methods.simple import Simple
 
 
@@ -54,21 +53,17 @@ def coefficients(model):
     return np.r_[mean.A.numpy()[:, 0], mean.b.numpy()]
 
 
-@pytest.mark.parametrize("kind", ["log odds", "log rates"])
-def test_a_line_is_regression_with_one_of_the_penalties(kind):
+def test_a_line_is_logistic_or_poisson_regression():
     X, Y = rows(500)
-    if kind == "log odds":
-        Y = (Y > 0.3).astype(float)
-        found = coefficients(model_of("linear", (X, Y), 2))
-        known = [LogisticRegression(C=1.0 / p, tol=1e-8).fit(X, Y[:, 0]) for p in PENALTIES]
-    else:
-        Y = np.random.default_rng(0).poisson(np.exp(0.3 * X[:, :1] + 1.0)).astype(float)
-        found = coefficients(model_of("linear", (X, Y), likelihood="poisson"))
-        known = [PoissonRegressor(alpha=p / len(X), tol=1e-8).fit(X, Y[:, 0]) for p in PENALTIES]
-    expected = [np.r_[np.ravel(each.coef_), each.intercept_] for each in known]
-    distance = [np.abs(found - each).max() for each in expected]
-    assert np.argmin(distance) >= 2  # the weaker penalties, as X matters
-    assert min(distance) < 2e-3
+    labels = (Y > 0.3).astype(float)
+    known = LogisticRegression(C=1.0, tol=1e-8).fit(X, labels[:, 0])
+    expected = np.r_[known.coef_[0], known.intercept_]
+    found = coefficients(model_of("linear", (X, labels), 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    counts = np.random.default_rng(0).poisson(np.exp(0.3 * X[:, :1] + 1.0)).astype(float)
+    known = PoissonRegressor(alpha=1.0 / len(X), tol=1e-8).fit(X, counts[:, 0])
+    found = coefficients(model_of("linear", (X, counts), likelihood="poisson"))
+    np.testing.assert_allclose(found, [*known.coef_, known.intercept_], rtol=1e-3, atol=1e-3)
 
 
 def test_coefficients_of_noise_are_nearly_zero():
@@ -76,7 +71,7 @@ def test_coefficients_of_noise_are_nearly_zero():
     rng = np.random.default_rng(0)
     train, new = (tuple(rng.normal(size=(n, d)) for d in (40, 1)) for n in (1000, 4000))
     constant, line = (model_of(mean, train) for mean in ("constant", "linear"))
-    assert np.sum(coefficients(line)[:-1] ** 2) < 0.5 * 40 / 1000
+    assert np.sum(coefficients(line)[:-1] ** 2) < 0.2 * 40 / 1000
     assert nlpd(line, new) - nlpd(constant, new) < 0.006
 
 
