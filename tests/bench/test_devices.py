@@ -32,12 +32,3 @@ def test_predictions_as_for_a_gpu_are_equal_with_and_without_xla(title, monkeypa
     ends = [predict(*arguments(0)) for predict, arguments in found]
     for got, expected in zip(*ends, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("title", CASES)
-def test_every_model_is_measured(title):
-    case, turn = CASES[title], contextlib.nullcontext()
-    found = devices._measure_prediction(case, False, 2, turn)
-    found = found | {"step": devices._measure_step(case, False, 2, turn)["losses"]}
-    assert np.all(np.isfinite([*found.pop("losses"), *found.pop("step", [])]))

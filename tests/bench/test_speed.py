@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from bench import batches, speed, step_variants
+from bench import speed, step_variants
 from bench.speed import Sizes
 
 SMALL = Sizes(
@@ -40,16 +40,3 @@ def test_every_part_is_measured(monkeypatch):
     rows = speed.all_methods(True)["rows"]
     assert {row["part"] for row in rows} == {part for part, _ in speed._groups()}
     assert all(np.isfinite(row["ratio"]) for row in rows if row.get("ratio") is not None)
-
-
-@pytest.mark.nightly
-def test_batch_sizes_are_compared_on_held_out_rows(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    rows = "rows", X, np.sin(X[:, :1])
-    monkeypatch.setattr(batches, "benchmark_rows", lambda: rows)
-    monkeypatch.setattr(batches, "_HELD_OUT", 100)
-    monkeypatch.setattr(batches, "_METHODS", ("solvegp",))
-    found = batches.batches([50, 100], 2, 1)["rows"]
-    assert [row["batch_size"] for row in found] == [50, 100]
-    assert all(row["rmse"] < 0.5 and row["num_steps"] >= 10 for row in found)

@@ -141,16 +141,6 @@ def chain_kl(k, Z, H, m, S, eps):
     return gaussian_kl(m, S, np.linalg.inv(chain_precision(k, Z, H, eps)))
 
 
-def chain_terms(k, Z, H, m, S, eps):
-    """``KL_j [M]`` of a diagonal S: of q(u_j) against the conditional, averaged over the rest."""
-    terms = []
-    for j, before in enumerate(predecessors(Z, H)):
-        b, v = chain_conditional(k, Z, before, j, eps)
-        miss = (m[j] - b @ m[before]) ** 2 + S[j, j] + b**2 @ np.diag(S)[before]
-        terms.append(0.5 * (np.log(v / S[j, j]) + miss / v - 1.0))
-    return np.array(terms)
-
-
 def chain_objective(k, X, y, Z, sets, H, m, S, eps, noise):
     mean, var, _ = locals_of(k, X, Z, sets, m, S, eps)
     return expectations(y, mean, var, noise).sum() - chain_kl(k, Z, H, m, S, eps)
