@@ -155,7 +155,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Other cases of one test in the nightly tier: the rest of a large matrix repeats the same assertions
+# Other cases of one test in the nightly tier: the rest of a large matrix repeats its assertions
 # over more models, seeds, types and sizes. All cases run where no tier is asked for with ``-m``, as
 # for a new method: ``pytest tests/models tests/test_battery.py -k METHOD``.
 NIGHTLY_CASES = 6

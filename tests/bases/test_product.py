@@ -169,14 +169,6 @@ def test_inputs_far_from_the_origin_keep_their_digits(kind, factor):
     np.testing.assert_allclose(got, factor(0.5)(t, t), rtol=1e-6)
 
 
-@pytest.mark.nightly
-@every_product
-def test_the_numerical_test_accepts_products_as_the_oracle_does(rng, build):
-    kernel = build()
-    assert is_product_kernel(kernel, D)
-    assert oracle.is_product_kernel(lambda a, b: kernel(a, b).numpy(), D, rng)
-
-
 @pytest.mark.parametrize(
     "name",
     [

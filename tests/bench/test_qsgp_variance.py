@@ -1,6 +1,5 @@
 """The errors of QSGP's gradient estimators."""
 
-import functools
 import json
 
 import gpflow
@@ -44,27 +43,6 @@ def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
     np.testing.assert_allclose(best[:, 0], oracle.weight_posterior(Phi, y, np.ones(8), NOISE)[0])
     zero = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, best)
     np.testing.assert_allclose(zero, np.zeros((8, 1)), atol=1e-9)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", list(qsgp_variance.ESTIMATORS))
-def test_no_error_is_left_when_everything_is_drawn(problem, name):
-    basis, data, mu = problem
-    exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[
-        :, 0
-    ]
-    literal = name == "literal"
-    options = {"variance_reduction": "none" if literal else name, "num_control_rows": 6}
-    error = functools.partial(
-        qsgp_variance.gradient_error,
-        data=data,
-        exact=exact,
-        batch_size=30,
-        repeats=2,
-        literal=literal,
-    )
-    assert error(made_model(basis, mu, basis_batch_size=8, **options)) < 1e-8
-    assert error(made_model(basis, mu, basis_batch_size=4, **options)) > 1e-8
 
 
 @pytest.mark.nightly

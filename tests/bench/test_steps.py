@@ -89,30 +89,6 @@ def test_operations_are_three_times_the_forward_count():
     np.testing.assert_allclose(count((M, M2), n), 3 * (cholesky + between + solves + products))
 
 
-ORTHOGONAL = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
-# Commands, the number of their rows, one to which all are compared, and what is measured.
-COMMANDS = {
-    f"step solvegp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
-    f"step odvgp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
-    "step swsgp --batch-size 8 --input-dim 3 --repeats 1 --float32 --surface": (
-        *(6, "GPflow SVGP(10)", "milliseconds"),
-    ),
-    "predict --num-inducing 20 --num-rows 10 --input-dim 3 --repeats 1": (
-        *(14, "GPflow SVGP(20)", "microseconds"),
-    ),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_row_is_measured_beside_its_reference(bench, command):
-    count, reference, unit = COMMANDS[command]
-    rows = bench(command)["rows"]
-    assert len(rows) == count
-    require_ratios(rows, reference, unit)
-    assert "predict" in command or "left out: GPyTorch" in bench.stderr
-
-
 @pytest.mark.nightly
 def test_steps_of_qsgp(bench, tmp_path):
     pytest.importorskip("matplotlib")

@@ -9,7 +9,6 @@ from scipy import integrate, stats
 
 import gpflow_sparse as gs
 from gpflow_sparse.inference import laplace
-from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.inference.priors import ExchangeableNormal
 from gpflow_sparse.kernels import MainEffects, table_kernel
@@ -291,20 +290,6 @@ def test_draws_have_the_moments_of_the_mixture(integrated):
     np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-9)
     single = integrated.predict_f_samples(X, full_cov=False)
     assert single.shape == (4, 1)
-
-
-@pytest.mark.nightly
-def test_functions_drawn_have_the_moments_of_the_mixture(integrated):
-    X = NEW[0][:3]
-    posterior = integrated.posterior()
-    posterior.calibration = Calibration(4.0)
-    functions = posterior.sample_functions(2_000, num_features=64, seed=0)
-    draws = functions(X).numpy()[..., 0]
-    np.testing.assert_allclose(draws[:, :2], functions(X[:2])[..., 0], rtol=1e-9)
-    mean, covariance = (part.numpy() for part in posterior.predict_f(X, full_cov=True))
-    error = (draws.mean(axis=0) - mean[:, 0]) / np.sqrt(np.diag(covariance[0]) / 2_000)
-    assert np.abs(error).max() < 4.0
-    np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.15 * covariance.max())
 
 
 def test_rows_in_batches_are_predicted_as_rows(integrated):

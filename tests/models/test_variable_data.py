@@ -215,27 +215,3 @@ def test_closures_of_given_variables_follow_them(build, compiled):
     np.testing.assert_allclose(closure(), model.training_loss(OLD), rtol=1e-12)
     assign(held, NEW)
     np.testing.assert_allclose(closure(), model.training_loss(NEW), rtol=1e-12)
-
-
-@pytest.mark.nightly
-def test_methods_that_read_all_rows_once_take_variables():
-    held = variables(NEW)
-    softki, same = MINIBATCH["softki"](), MINIBATCH["softki"]()
-    softki.fit_posterior(held)
-    same.fit_posterior(NEW)
-    np.testing.assert_allclose(softki.predict_f(XNEW), same.predict_f(XNEW), rtol=1e-12)
-    neighbors = gs.inducing_variables.NeighborInducingPoints(XNEW, 3)
-    models = [
-        gs.models.SWSGP(
-            kernel(),
-            gpflow.likelihoods.Gaussian(0.2),
-            neighbors,
-            num_latent_gps=P,
-            kl_weighting="paper",
-        )
-        for _ in range(2)
-    ]
-    for model, data in zip(models, (held, NEW), strict=True):
-        model.update_posterior(data)
-    np.testing.assert_allclose(models[0].q_mu, models[1].q_mu, rtol=1e-12)
-    assert held[0].trainable

@@ -312,19 +312,6 @@ def elbo_of(model, data):
     return float(model.maximum_log_likelihood_objective() if held else model.elbo(data))
 
 
-@pytest.mark.nightly
-def test_an_export_is_calibrated(tmp_path):
-    model, (X, Y) = make(), held_out()
-    gs.calibrate(model, (X, Y))
-    gs.export(model, tmp_path / "export")
-    loaded = tf.saved_model.load(str(tmp_path / "export"))
-    for name in ("predict_f", "predict_y"):
-        for got, wanted in zip(
-            getattr(loaded, name)(tf.constant(X)), getattr(model, name)(X), strict=True
-        ):
-            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
-
-
 def gpr(kernel):
     X, Y = held_out(40, seed=3)
     return gpflow.models.GPR((X, Y), kernel, noise_variance=0.05)

@@ -9,7 +9,7 @@ from gpflow.monitor import ExecuteCallback, MonitorTaskGroup
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.training import EarlyStopping, History, TrainingError, adam, fit
+from gpflow_sparse.training import EarlyStopping, TrainingError, adam, fit
 from tests.battery import MEMBERS
 
 N = 40
@@ -106,22 +106,6 @@ def test_a_model_that_holds_its_data_needs_none():
 def test_epochs_are_passes_over_the_data(epochs, size, steps):
     history = fit(solvegp(num_data=N), data(), num_epochs=epochs, batch_size=size)
     assert history.num_steps == steps
-
-
-@pytest.mark.nightly
-def test_the_history_tells_what_happened():
-    seen = []
-    model = solvegp()
-    history = fit(model, data(), num_steps=4, callbacks=[seen.append])
-    assert isinstance(history, History)
-    assert history.num_steps == 4
-    assert history.elbo.shape == history.seconds.shape == (4,)
-    assert not history.stopped_early
-    assert (np.diff(history.seconds) >= 0).all()
-    assert history.seconds[0] > 0
-    assert [state.step for state in seen] == [1, 2, 3, 4]
-    np.testing.assert_array_equal([state.elbo for state in seen], history.elbo)
-    assert all(state.model is model for state in seen)
 
 
 def test_early_stopping_ends_the_run_and_every_callback_is_still_called():

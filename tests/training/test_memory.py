@@ -98,15 +98,6 @@ def test_a_posterior_of_weights_leaves_no_graphs():
 
 
 @pytest.mark.nightly
-def test_rounds_leave_no_graphs():
-    before = left()
-    model = MODELS["sgpr"](40, 8)
-    gs.training.fit_with_basis_refresh(model, num_rounds=1, num_iterations=1, progress=False)
-    del model
-    assert left() == before
-
-
-@pytest.mark.nightly
 def test_gradients_of_a_compiled_closure_leave_no_graphs():
     before = left()
     model = MODELS["basis_gpr"](40, 8)
@@ -119,13 +110,6 @@ def test_gradients_of_a_compiled_closure_leave_no_graphs():
     for found, wanted in zip(compiled, tape.gradient(loss, model.trainable_variables), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9)
     del model, closure, tape, loss, compiled, found
-    assert left() == before
-
-
-@pytest.mark.nightly
-def test_starting_values_leave_no_graphs():
-    before = left()
-    gs.initialization.local_hyperparameters(X[:40], Y[:40], matern(), max_iterations=2)
     assert left() == before
 
 

@@ -81,26 +81,6 @@ def on_disk(folder, X, Y):
     return tuple(parts)
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures("outside")
-def test_users_are_counted_in_any_source_for_each_run(tmp_path):
-    X, Y = data()
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
-    sources = {"arrays": (X, Y), "disk": on_disk(tmp_path, X, Y), "tf.data": dataset}
-    elbo = {}
-    for name, source in sources.items():
-        model = swsgp()
-        options = {"batch_size": None if name == "tf.data" else 16}
-        elbo[name] = run(model, source, num_steps=1, **options)[1]
-        np.testing.assert_array_equal(model.usage, users(X))
-    np.testing.assert_allclose(elbo["disk"], elbo["arrays"], rtol=1e-12)
-    model = swsgp(num_data=20)
-    gpflow.set_trainable(model.kernel, False)
-    for rows in (slice(0, 20), slice(20, 40)):
-        run(model, (X[rows], Y[rows]), num_steps=1)
-        np.testing.assert_array_equal(model.usage, users(X[rows]))
-
-
 def test_rows_without_end_cannot_be_counted():
     X, Y = data()
     source = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).repeat()
