@@ -60,7 +60,6 @@ THINNED = {
     "test_grief.py": 5,
     "test_grief_weights.py": 3,
     "test_guard.py": 5,
-    "test_hostile.py": 45,
     "test_hybrid.py": 7,
     "test_layers.py": 5,
     "test_likelihoods.py": 6,
@@ -159,9 +158,9 @@ def pytest_configure() -> None:
 # over more models, seeds, types and sizes. All cases run where no tier is asked for with ``-m``, as
 # for a new method: ``pytest tests/models tests/test_battery.py -k METHOD``.
 NIGHTLY_CASES = 6
-# Files of which the nightly tier takes more: of values that no other test has for every model, and
-# of the product for tables, whose cases are kinds of columns and methods.
-NIGHTLY_CASES_OF = {"test_battery.py": 12, "test_fingerprints.py": 100}
+# Files of which it takes more, as of the product for tables, whose cases are kinds of columns and
+# methods: values that no other test has for every model, and tables of hostile input.
+NIGHTLY_CASES_OF = {"test_battery.py": 12, "test_fingerprints.py": 100, "test_hostile.py": 100}
 
 
 @pytest.hookimpl(tryfirst=True)
