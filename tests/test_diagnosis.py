@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow.kernels import Matern52, SquaredExponential
 
 import gpflow_sparse as gs
-from gpflow_sparse.diagnosis import evidence, inducing
+from gpflow_sparse.diagnosis import evidence
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SoftKI
 from tests import battery
@@ -84,27 +84,6 @@ def test_the_bounds_are_those_of_naive_numpy_with_any_mean(P):
     np.testing.assert_allclose(bound["exact"], oracle.exact(k, X, e, NOISE), rtol=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("N", [1, 4, 60])
-def test_the_bounds_are_in_order_for_any_q(N, seed):
-    """Fewer rows than inducing points, and one row, included."""
-    model = solvegp(*points(7, 5))
-    rng = np.random.default_rng(seed)
-    for m, R in model.variational_parameters:
-        m.assign(rng.normal(size=m.shape))
-        R.assign(np.tril(rng.normal(size=R.shape)))
-    bound = gs.diagnostics(model, rows(N, seed=seed))["bound"]
-    values = [bound[name] for name in ("elbo", "collapsed", "exact", "upper")]
-    assert values == sorted(values)
-    parts = bound["elbo"] + bound["training_gap"] + bound["factorization_gap"]
-    np.testing.assert_allclose(parts, bound["collapsed"], rtol=1e-10)
-    assert min(bound["training_gap"], bound["factorization_gap"]) >= 0.0
-    assert bound["inducing_gap"] == bound["exact"] - bound["collapsed"]
-    assert bound["inducing_gap_from"] == "exact"
-    for name in ("elbo", "training_gap", "factorization_gap", "inducing_gap"):
-        np.testing.assert_allclose(bound[f"{name}_per_row"], bound[name] / N, rtol=1e-14)
-
-
 @pytest.mark.parametrize("P", [1, 2])
 def test_the_best_q_of_independent_sets_leaves_the_factorization_gap_only(P):
     """The optimum in closed form: blocks of the precision of the best q, and its mean."""
@@ -149,17 +128,6 @@ def assert_close(a, b, rtol):
         a,
         b,
     )
-
-
-@pytest.mark.parametrize("build", [solvegp, svgp])
-def test_batches_add_up_to_all_rows_at_once(monkeypatch, build):
-    data = rows(50)
-    model = perturb(build(points(8)[0], num_data=50))
-    whole = gs.diagnostics(model, data)
-    monkeypatch.setattr(inducing, "BATCH_ROWS", 7)
-    streamed = gs.diagnostics(model, data)
-    whole.pop("advice"), streamed.pop("advice")
-    assert_close(streamed, whole, rtol=1e-9)
 
 
 def test_more_rows_than_the_exact_evidence_takes_leave_the_upper_bound(monkeypatch):
@@ -213,35 +181,6 @@ def test_condition_numbers_are_those_of_the_factored_matrices():
     union = np.vstack([Z, O])
     gaps = np.linalg.norm(union[:, None] - union[None], axis=2)[~np.eye(21, dtype=bool)]
     np.testing.assert_allclose(found["smallest_distance"], gaps.min() / SCALE, rtol=1e-12)
-
-
-def test_stock_svgp_is_factored_with_its_own_jitter():
-    Z = points(12)[0]
-    kernel = Matern52(variance=4.0, lengthscales=SCALE)
-    found = gs.diagnostics(svgp(Z, kernel=kernel), rows())["condition_numbers"]
-    K = 4.0 * k(Z, Z) + 1e-6 * np.eye(12)
-    (entry,) = found["matrices"]
-    np.testing.assert_allclose(entry["condition"], np.linalg.cond(K), rtol=1e-6)
-    assert found["jitter"] == 1e-6
-    np.testing.assert_allclose(found["relative_jitter"], 0.25e-6, rtol=1e-12)
-
-    drop_in = gpflow.models.SVGP(
-        kernel, gpflow.likelihoods.Gaussian(NOISE), OrthogonalInducingVariables(Z)
-    )
-    for model in (solvegp(Z, kernel=kernel), drop_in):
-        jitter = gs.diagnostics(model, rows())["condition_numbers"]["jitter"]
-        np.testing.assert_allclose(jitter, 4e-6, rtol=1e-12)
-
-
-def test_a_model_that_asks_for_more_jitter_is_factored_with_it():
-    Z, O = points(7, 5)
-    model = solvegp(Z, O)
-    model.jitter = 0.01
-    data = X, Y = rows()
-    found = gs.diagnostics(model, data)
-    assert found["condition_numbers"]["jitter"] == 0.01
-    expected = oracle.collapsed(k, X, Y, np.vstack([Z, O]), NOISE, 0.01)
-    np.testing.assert_allclose(found["bound"]["collapsed"], expected, rtol=1e-8)
 
 
 def advice(model, data, start):

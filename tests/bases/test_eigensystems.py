@@ -33,17 +33,6 @@ def test_eigenvalues_below_the_rounding_error_are_left_out():
         np.testing.assert_allclose(on_grid, np.ones(100), atol=1e-9)
 
 
-def test_signs_are_a_rule_and_do_not_change_with_the_parameters():
-    """Positive at the upper end of every grid: a trained weight would change its meaning."""
-    data = inputs(200)
-    kernel = SquaredExponential(VARIANCE, LENGTHSCALES)
-    basis = build(kernel, data, 30)
-    corner = [[nodes[-1] for nodes in basis.grid]]
-    for lengthscale in np.linspace(0.4, 1.6, 9):
-        kernel.lengthscales.assign([lengthscale, 1.1, 0.6])
-        assert (basis(corner).numpy() > 0.0).all()
-
-
 GRADIENTS = {
     # lengthscales, nodes of each column, p
     "plain": (LENGTHSCALES, (5, 5, 5), 40),
@@ -90,14 +79,6 @@ def test_gradients_through_the_eigensystems_are_those_of_perturbation_theory(nam
             steps.append(float(dense_lml(basis, X, y, noise)))
         slope = (steps[0] - steps[1]) / 2e-5
         np.testing.assert_allclose(slope, by_lengthscales[i], rtol=1e-5, atol=1e-5 * scale)
-
-
-def test_a_column_whose_covariance_is_not_finite_is_named():
-    kernel = SquaredExponential(lengthscales=LENGTHSCALES)
-    basis = build(kernel, inputs(30), 8)
-    kernel.lengthscales = gpflow.Parameter([0.5, 0.0, 0.6])
-    with pytest.raises(ValueError, match="covariance of column 1 on the grid must be finite"):
-        basis.log_eigenvalues()
 
 
 def test_gradients_of_degenerate_eigenvalues_within_a_column():

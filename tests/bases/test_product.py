@@ -129,35 +129,6 @@ def test_the_kernel_is_its_variance_times_its_factors(rng, build):
     np.testing.assert_allclose(product, kernel(X, Z), rtol=1e-12)
 
 
-def test_only_the_columns_that_are_read_have_factors():
-    for name, columns in (
-        ("ard", (0, 1, 2)),
-        ("active_dims", (0, 2)),
-        ("slice", (1, 2)),
-        ("constant", (0, 1, 2)),
-        ("nested", (0, 1)),
-        ("exponential", (1,)),
-    ):
-        assert ProductFactors(PRODUCTS[name](), D).columns == columns
-
-
-def test_hyperparameters_are_read_at_every_call_and_get_gradients(rng):
-    kernel, X = PRODUCTS["ard"](), points(rng)
-    factors = ProductFactors(kernel, D)
-    kernel.lengthscales.assign([0.3, 0.4, 0.6])
-    kernel.variance.assign(0.2)
-    with tf.GradientTape(persistent=True) as tape:
-        product = factors.variance()
-        for i in range(D):
-            product = product * factors.factor(i, X[:, i], X[:, i])
-        value, expected = tf.reduce_sum(product**2), tf.reduce_sum(kernel(X) ** 2)
-    np.testing.assert_allclose(value, expected, rtol=1e-13)
-    for variable in kernel.trainable_variables:
-        np.testing.assert_allclose(
-            tape.gradient(value, variable), tape.gradient(expected, variable), rtol=1e-10
-        )
-
-
 @pytest.mark.parametrize(
     ("kind", "factor"), [(SquaredExponential, oracle.SE), (Matern32, oracle.Matern32)]
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Linear, Matern32, Matern52, SquaredExponential, White
-from gpflow.utilities import deepcopy, set_trainable
+from gpflow.utilities import deepcopy
 
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -47,15 +47,6 @@ def rounded(lengthscales):
     return np.exp(STEP * np.round(ratios / STEP))
 
 
-@pytest.mark.parametrize("lengthscale", [1.0, 0.01, 30.0])
-@pytest.mark.parametrize("D", [2, 16])
-def test_one_lengthscale_changes_no_neighbors(rng, route, D, lengthscale):
-    Z, X = points(rng, D)
-    found = NeighborInducingPoints(Z, H).neighbors(X, Matern32(1.7, lengthscale))
-    assert found.dtype == tf.int32
-    np.testing.assert_array_equal(found, oracle.nearest(X, Z, H))
-
-
 @pytest.mark.parametrize("lengthscales", [[1.0, 5.0], [0.3, 0.01], [2.0, 2.9]])
 def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
     Z, X = points(rng)
@@ -63,27 +54,6 @@ def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
     metric = rounded(lengthscales)
     np.testing.assert_array_equal(found, oracle.nearest(X / metric, Z / metric, H))
     assert not np.array_equal(np.sort(found), np.sort(oracle.nearest(X, Z, H)))
-
-
-def test_the_columns_that_the_kernel_reads(rng, route):
-    Z, X = points(rng, 4)
-    kernel = SquaredExponential(lengthscales=[1.0, 3.0], active_dims=[3, 1])
-    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
-    metric = rounded([1.0, 3.0])
-    np.testing.assert_array_equal(
-        found, oracle.nearest(X[:, [3, 1]] / metric, Z[:, [3, 1]] / metric, H)
-    )
-
-
-def test_a_common_factor_and_small_drifts_build_no_new_tree(rng, outside):
-    Z, X = points(rng)
-    kernel, inducing = Matern32(lengthscales=[1.0, 2.0]), NeighborInducingPoints(Z, H)
-    before = inducing.neighbors(X, kernel)
-    for moved in ([3.0, 6.0], [1.0, 2.0 * np.exp(0.3 * STEP)]):
-        kernel.lengthscales.assign(moved)
-        assert np.allclose(rounded(moved), rounded([1.0, 2.0]))
-        np.testing.assert_array_equal(inducing.neighbors(X, kernel), before)
-    assert outside == [M]
 
 
 def test_a_ratio_that_moved_builds_a_new_tree(rng, outside):
@@ -120,28 +90,6 @@ def test_every_set_of_points_has_its_own_tree(rng, outside):
     assert outside == [M, M]
 
 
-def test_every_kernel_has_its_own_tree(rng, outside):
-    Z, X = points(rng)
-    inducing, kernels = (
-        NeighborInducingPoints(Z, H),
-        (Matern32(), Matern32(lengthscales=[1.0, 3.0])),
-    )
-    for _ in range(3):
-        for kernel in kernels:
-            units = inducing.metric(kernel).numpy()
-            expected = oracle.nearest(X / units, Z / units, H)
-            np.testing.assert_array_equal(inducing.neighbors(X, kernel), expected)
-    assert outside == [M, M]
-
-
-def test_points_that_are_trained_are_searched_in_the_graph(rng, outside):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H)
-    set_trainable(inducing.Z, True)
-    np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), oracle.nearest(X, Z, H))
-    assert outside == []
-
-
 NON_STATIONARY = {
     "linear": Linear(0.5),
     "airline": Matern32() + Linear(0.5),
@@ -163,14 +111,6 @@ def test_other_kernels_take_what_explains_most(rng, route, kernel):
         np.testing.assert_array_equal(np.sort(found), np.sort(expected))
 
 
-def test_a_point_that_explains_nothing_comes_last(rng):
-    """A linear kernel has no variance at the origin, where the criterion is 0 / 0."""
-    Z, X = points(rng)
-    Z[4] = 0.0
-    found = NeighborInducingPoints(Z, M - 1).neighbors(X, Linear())
-    assert not np.any(found == 4)
-
-
 @pytest.mark.parametrize("kernel", [Matern32(), Matern32() + Linear()], ids=["near", "explaining"])
 def test_global_points_come_first_and_once(rng, route, kernel):
     Z, X = points(rng)
@@ -190,14 +130,6 @@ def test_active_points_are_ranked_by_their_places_in_the_lists_of_rows(
     found = NeighborInducingPoints(Z, H).ranked(X[:4], Matern32(lengthscales=lengthscales), size)
     expected = oracle.active_set(X[:4] / lengthscales, Z / lengthscales, size)
     np.testing.assert_array_equal(found, expected)
-
-
-def test_active_points_start_with_the_global_ones(rng, route):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H, global_indices=[50, 2])
-    ranked = oracle.active_set(X[:3], Z, M)
-    expected = [50, 2, *[j for j in ranked if j not in (50, 2)]][:12]
-    np.testing.assert_array_equal(inducing.ranked(X[:3], Matern32(), 12), expected)
 
 
 @pytest.mark.parametrize("kernel", [Matern32(), SquaredExponential(1.7, [1.0, np.exp(1.5)])])
@@ -223,33 +155,3 @@ def test_predecessors_by_the_other_criterion(rng):
         count = min(H, j)
         expected = oracle.most_explaining(k, Z[j : j + 1], Z[:j], count)
         np.testing.assert_array_equal(np.sort(row), np.sort([*expected[0], *[-1] * (H - count)]))
-
-
-def test_all_points_need_no_search(rng, route):
-    Z, X = points(rng)
-    for fixed in ((), (5, 3)):
-        inducing = NeighborInducingPoints(Z, M, global_indices=fixed)
-        expected = np.tile(np.arange(M), (N, 1))
-        np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), expected)
-
-
-@pytest.mark.parametrize("fixed", [(), (4, 1)])
-@pytest.mark.parametrize("kernel", [Matern32(), Linear() + Matern32()], ids=["near", "other"])
-def test_it_compiles_with_an_unknown_number_of_rows(rng, route, kernel, fixed):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H, global_indices=fixed)
-    signature = [tf.TensorSpec([None, 2], tf.float64)]
-    search = tf.function(
-        lambda X: inducing.neighbors(X, kernel), input_signature=signature, autograph=False
-    )
-    np.testing.assert_array_equal(search(X), inducing.neighbors(X, kernel))
-    assert search.get_concrete_function().outputs[0].shape.as_list() == [None, H]
-
-
-def test_neighbors_in_single_precision_are_those_of_the_rounded_points(rng, route, float_type):
-    Z, X = (part.astype(float_type) for part in points(rng))
-    kernel = Matern32(lengthscales=np.array([1.0, 2.0], float_type))
-    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
-    metric = rounded([1.0, 2.0])
-    expected = oracle.nearest(X.astype(float) / metric, Z.astype(float) / metric, H)
-    np.testing.assert_array_equal(np.sort(found), np.sort(expected))

@@ -3,10 +3,8 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow_probability as tfp
 from gpflow.utilities import set_trainable
 
-from gpflow_sparse import initialization
 from gpflow_sparse.initialization import (
     greedy_orthogonal,
     greedy_variance,
@@ -81,15 +79,6 @@ def test_a_size_that_cannot_be_had_is_an_error(choose, M):
 # --- k-means
 
 
-def test_kmeans_finds_separated_clusters():
-    rng = np.random.default_rng(0)
-    means = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
-    groups = [mean + 0.1 * rng.standard_normal((30, 2)) for mean in means]
-    Z = kmeans(np.concatenate(groups), 3)
-    expected = sort_rows(np.array([group.mean(axis=0) for group in groups]))
-    np.testing.assert_allclose(sort_rows(Z), expected, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("limit", [np.inf, 0.0], ids=["lloyd", "mini-batches"])
 def test_kmeans_inertia_is_well_below_that_of_a_random_subset(limit, monkeypatch):
     monkeypatch.setattr(inducing_inputs, "_LLOYD_LIMIT", limit)
@@ -118,11 +107,6 @@ def test_kmeans_is_kmeans_of_the_scaled_inputs():
 def test_kernels_without_a_lengthscale_for_every_column_leave_inputs_unscaled(make):
     X = make_inputs()
     np.testing.assert_allclose(kmeans(X, 10, make()), kmeans(X, 10), rtol=1e-10)
-
-
-def test_a_repeated_row_weighs_as_often_as_it_occurs():
-    X = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]])
-    np.testing.assert_allclose(np.sort(kmeans(X, 2), axis=0), [[0.25], [9.0]], atol=1e-12)
 
 
 # --- random subsets
@@ -271,21 +255,6 @@ def draw_gp(num_rows=300, lengthscale=0.3, noise_variance=0.01, seed=0):
     return X, root @ rng.standard_normal((num_rows, 1))
 
 
-def test_the_fit_is_that_of_gpr_on_the_subset():
-    X, Y = draw_gp(60)
-    kernel, reference = gpflow.kernels.Matern52(), gpflow.kernels.Matern52()
-    noise_variance = subset_hyperparameters(X, Y, kernel, num_rows=40, seed=1)
-    rows = np.random.default_rng(1).permutation(60)[:40]
-    model = gpflow.models.GPR((X[rows], Y[rows]), reference, noise_variance=0.1)
-    for parameter, start in zip(model.trainable_parameters, (1.0, 1.0, 0.1), strict=True):
-        # times the value, the density of the logarithm: normal around that of the start
-        parameter.prior = tfp.distributions.LogNormal(np.log(start) + 1.0, np.float64(1.0))
-    gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
-    np.testing.assert_allclose(kernel.lengthscales.numpy(), reference.lengthscales.numpy(), 1e-3)
-    np.testing.assert_allclose(kernel.variance.numpy(), reference.variance.numpy(), rtol=1e-3)
-    np.testing.assert_allclose(noise_variance, model.likelihood.variance.numpy(), rtol=1e-3)
-
-
 def test_untrainable_parameters_are_left_untouched():
     X, Y = draw_gp(60)
     kernel = gpflow.kernels.Matern52(variance=1.7) + gpflow.kernels.Linear(variance=0.2)
@@ -321,16 +290,3 @@ def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
         subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
     assert kernel.variance.numpy() == before
-
-
-def test_a_smooth_table_does_not_send_hyperparameters_to_infinity():
-    """A noise-free trend and an irrelevant column: the likelihood alone has its optimum there."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 3))
-    Y = X[:, :1] + X[:, 1:2] ** 2
-    X, Y = (X - X.mean(0)) / X.std(0), (Y - Y.mean(0)) / Y.std(0)
-    kernel = gpflow.kernels.Matern52(lengthscales=initialization.median_lengthscales(X))
-    initialization.subset_hyperparameters(X, Y, kernel)
-    # six standard deviations of the tether
-    assert kernel.variance.numpy() < np.exp(6.0)
-    assert kernel.lengthscales.numpy().max() < 3.0 * np.exp(6.0)

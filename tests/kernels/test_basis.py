@@ -43,16 +43,6 @@ BASES = {
 every_basis = pytest.mark.parametrize("build", BASES.values(), ids=list(BASES))
 
 
-@every_basis
-def test_matrices_are_products_of_features(build):
-    basis = build()
-    k, X, Z = Basis(basis), inputs(6, seed=4), inputs(4, seed=5)
-    Phi, Psi = basis(X).numpy(), basis(Z).numpy()
-    np.testing.assert_allclose(k(X), Phi @ Phi.T, atol=1e-13)
-    np.testing.assert_allclose(k(X, Z), Phi @ Psi.T, atol=1e-13)
-    np.testing.assert_allclose(k(X, full_cov=False), np.sum(Phi**2, axis=1), atol=1e-13)
-
-
 @pytest.mark.parametrize("corrected", [False, True])
 def test_leading_axes_are_as_in_gpflow(corrected):
     """One set of inputs is batched; two are an outer product."""
@@ -90,16 +80,6 @@ def test_grief_is_the_kernel_of_its_basis():
     assert isinstance(k, Basis)
     np.testing.assert_array_equal(k.basis.indices, basis.indices)
     np.testing.assert_array_equal(k(X), Basis(basis)(X))
-
-
-def test_it_can_be_a_term_of_a_sum_or_product():
-    X = inputs(6)
-    basis = BASES["grid"]()
-    Phi = basis(X).numpy()
-    total = Basis(basis) + gpflow.kernels.White(0.1)
-    np.testing.assert_allclose(total(X), Phi @ Phi.T + 0.1 * np.eye(6), atol=1e-13)
-    product = Basis(basis) * Matern32()
-    np.testing.assert_allclose(product(X), Phi @ Phi.T * Matern32()(X).numpy(), atol=1e-13)
 
 
 def corrected(seed=6):

@@ -154,23 +154,6 @@ def test_by_default_the_patches_are_averaged_with_weights_one(rng):
     np.testing.assert_allclose(summed(X), 15.0**2 * kernel(X), rtol=1e-12)
 
 
-@every_grid
-@both_averages
-def test_where_places_share_nothing_tick_is_the_additive_kernel(rng, geometry, average):
-    tick, prior = pair(rng, geometry, ard, tick=True, average=average)
-    tick.location_kernel.lengthscales.assign(0.03)
-    X = images(rng, geometry, 3)
-    expected = oracle.additive(prior, X)
-    tolerance = {"rtol": 1e-10, "atol": 1e-12}
-    np.testing.assert_allclose(tick(X), expected, **tolerance)
-    np.testing.assert_allclose(tick(X, full_cov=False), np.diag(expected), **tolerance)
-    Z, on_grid = prior.cut(X)[0], prior.places  # each patch of the first image, in its place
-    cross = Kuf(LocatedPatches(Z, on_grid), tick, X)
-    for p, weight in enumerate(prior.weights):
-        response = prior.base(Z[p : p + 1], prior.cut(X)[:, p])[0]
-        np.testing.assert_allclose(cross[p], prior.c * weight * response, **tolerance)
-
-
 def test_the_variance_of_the_location_kernel_is_one_and_stays(rng):
     """It could not be told from that of the patches."""
     tick = TICK(gpflow.kernels.SquaredExponential(), (5, 6), (3, 2))

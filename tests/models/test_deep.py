@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
-from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from gpflow_sparse.models.deep import layer_posterior
 from tests.oracles import convolutional, deep, solvegp
 
@@ -205,25 +205,6 @@ def test_a_seed_freezes_the_draws_and_none_does_not(rng):
         one, other = (getattr(free, method)(data[0]) for _ in range(2))
         np.testing.assert_array_equal(one[0], other[0])
         np.testing.assert_array_equal(one[1], other[1])
-
-
-@pytest.mark.parametrize("top", [False, True], ids=["rows", "images"])
-def test_one_layer_is_the_shallow_model(rng, top):
-    """tests/test_matrix.py has the other structures."""
-    layer, _ = top_layer(rng, IMAGE, PATCH, 3) if top else point_layer(rng, D, 3)
-    X, Y = rng.normal(size=(N, 20 if top else D)), rng.integers(0, 3, size=(N, 1)).astype(float)
-    model = DeepGP([layer], gpflow.likelihoods.MultiClass(3), num_samples=3, num_data=50)
-    shallow = SOLVEGP(
-        layer.kernel, model.likelihood, layer.inducing_variable, num_latent_gps=3, num_data=50,
-        q_mu=[m.numpy() for m in layer.q_mu], q_sqrt=[R.numpy() for R in layer.q_sqrt],
-    )  # fmt: skip
-    pairs = [(model.elbo((X, Y)), shallow.elbo((X, Y)))]
-    for flags in ((False, True), (True, True)):
-        pairs += zip(model.predict_f(X, *flags), shallow.predict_f(X, *flags), strict=True)
-    pairs += zip(model.predict_y(X), shallow.predict_y(X), strict=True)
-    pairs += [(model.predict_log_density((X, Y)), shallow.predict_log_density((X, Y)))]
-    for got, want in pairs:
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
 @every_stack

@@ -195,19 +195,6 @@ def test_laplace_in_coordinates_of_the_prior():
     )
 
 
-def test_the_mode_is_that_of_the_logarithms():
-    """Without data the mode is the median of the prior, and draws have its moments."""
-    X = np.array([[0.0, 0.0]])
-    model = GPMixture((X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256).integrate()
-    component = model.components[0]
-    lengthscale = component.kernel.lengthscales.numpy()
-    np.testing.assert_allclose(lengthscale, 2.0, rtol=1e-6)  # not 2 exp(-0.64)
-    weights = np.exp(component.log_weights)
-    logs = component.draws[:, 0]
-    np.testing.assert_allclose(weights @ logs, np.log(2.0), atol=0.02)
-    np.testing.assert_allclose(weights @ (logs - np.log(2.0)) ** 2, 0.64, rtol=0.05)
-
-
 @pytest.mark.parametrize(
     ("profile", "fixed", "seed"),
     [
@@ -406,14 +393,6 @@ def test_shares_are_prior_shares_times_a_power_of_the_evidence(power):
     model.integrate()  # the third is now left out
     assert len(model.components) == 2
     assert np.abs(model.predict_f(NEW[0])[0] - before).max() > 1e-6
-
-
-@pytest.mark.parametrize(("seconds", "count"), [(None, 3), (1e-9, 1)])
-def test_components_that_do_not_fit_into_the_time_are_left_out(seconds, count):
-    options = {"num_draws": 2, "evidence_power": 0.0}
-    model = GPMixture(rows(), [scaled(), scaled(2.0), scaled(3.0)], **options)
-    assert len(model.integrate(seconds=seconds).describe()) == count
-    np.testing.assert_allclose(model.shares, np.full(count, 1.0 / count))
 
 
 def test_a_saved_mixture_predicts_the_same(integrated, tmp_path):

@@ -326,45 +326,6 @@ def ill_conditioned(columns=2, size=64, rows=500):
     return [part.astype(float) for part in (X, Z, Xnew, Y)]
 
 
-def single_precision():
-    return gpflow.config.as_context(gpflow.config.Config(float=np.float32))
-
-
-@pytest.mark.parametrize(("temperature", "lengthscale"), [(0.1, 0.8), (0.3, 1.5), (1.0, 0.8)])
-def test_float32_predicts_as_float64_however_ill_conditioned(temperature, lengthscale):
-    X, Z, Xnew, Y = ill_conditioned()
-    W, W_new = (oracle.weights(part, Z, temperature) for part in (X, Xnew))
-
-    def dense(K):
-        K = oracle.with_jitter(K, 1e-4)
-        return oracle.predict(W @ K @ W.T, W_new @ K @ W.T, W_new @ K @ W_new.T, Y, 1e-3)
-
-    K = oracle.squared_exponential(Z, Z, 1.0, lengthscale)
-    assert np.linalg.cond(K) > 1e10
-    with single_precision():
-        model = SoftKI(
-            gpflow.kernels.SquaredExponential(lengthscales=lengthscale),
-            Z,
-            temperature=temperature,
-            tied=False,
-            noise_variance=1e-3,
-        )
-        model.fit_posterior((X, Y), refit_noise=False)
-        mean, var = model.predict_f(Xnew)
-    assert mean.dtype == var.dtype == tf.float32
-    f, cov = dense(K)
-    tolerance = 1e-5
-    if temperature < 0.3:  # weights so local that the answer feels the rounding of Kzz itself
-        tolerance += 1.5 * np.abs(dense(K.astype(np.float32).astype(float))[0] - f).max()
-    np.testing.assert_allclose(mean, f, rtol=0.0, atol=tolerance)
-    np.testing.assert_allclose(var[:, 0], np.diag(cov), atol=1e-6, rtol=1e-3)
-    # where normal equations have nothing left
-    Kzx = (K @ W.T).astype(np.float32)
-    C = K.astype(np.float32) + Kzx @ Kzx.T / np.float32(1e-3)
-    alpha = np.linalg.solve(C, Kzx @ Y.astype(np.float32)) / np.float32(1e-3)
-    assert np.abs((W_new @ K).astype(np.float32) @ alpha - f).max() > 1e-3
-
-
 def slopes_by_name(dtype, X, Y, Z, temperature, noise):
     with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
         model = SoftKI(

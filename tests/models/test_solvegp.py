@@ -115,25 +115,6 @@ def test_whitened_solvegp_is_stock_svgp_on_the_union(rng, float_type, sizes):
                     np.testing.assert_allclose(a, b, atol=1e-9 if double else 1e-3)
 
 
-def test_gradients_equal_those_of_stock_svgp_on_the_union(rng):
-    inducing = sets(rng)
-    X, Y = data(rng)
-    model = build(inducing, rng)
-    union = stock_on_union(model, inducing)
-
-    def gradients(m, variables):
-        with tf.GradientTape() as tape:
-            loss = m.elbo((X, Y))
-        return tape.gradient(loss, variables)
-
-    ours = gradients(model, [s.Z.unconstrained_variable for s in model.inducing_variable.sets])
-    (theirs,) = gradients(union, [union.inducing_variable.Z.unconstrained_variable])
-    np.testing.assert_allclose(tf.concat(ours, axis=0), theirs, rtol=1e-6, atol=1e-8)
-    q_ours = gradients(model, [m.unconstrained_variable for m in model.q_mu])
-    (q_theirs,) = gradients(union, [union.q_mu.unconstrained_variable])
-    np.testing.assert_allclose(tf.concat(q_ours, axis=0), q_theirs, rtol=1e-7, atol=1e-9)
-
-
 def test_the_drop_in_route_through_stock_svgp_equals_the_model(rng):
     inducing = sets(rng, (6, 4, 3))
     X, Y = data(rng, P=2)
@@ -186,35 +167,6 @@ def test_jitter_follows_the_scale_of_the_kernel(rng):
         large.predict_f(X)[0], 1e3 * small.predict_f(X)[0], rtol=1e-7, atol=1e-7
     )
     np.testing.assert_allclose(large.predict_f(X)[1], 1e6 * small.predict_f(X)[1], rtol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "P", "Y"),
-    [
-        (gpflow.likelihoods.Poisson, 1, "counts"),
-        (gpflow.likelihoods.StudentT, 1, "reals"),
-        (lambda: gpflow.likelihoods.MultiClass(3), 3, "classes"),
-        (lambda: gpflow.likelihoods.Softmax(3), 3, "classes"),
-        (gpflow.likelihoods.HeteroskedasticTFPConditional, 2, "reals"),
-    ],
-)
-def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
-    inducing = sets(rng)
-    X, reals = data(rng)
-    Y = {
-        "counts": np.round(np.exp(reals)),
-        "reals": reals,
-        "classes": np.arange(20.0)[:, None] % 3,
-    }[Y]
-    model = build(inducing, rng, P=P, likelihood=likelihood())
-    union = stock_on_union(model, inducing)
-    if isinstance(model.likelihood, gpflow.likelihoods.Softmax):  # Monte Carlo expectations
-        np.testing.assert_allclose(model.elbo((X, Y)), union.elbo((X, Y.astype(int))), rtol=0.2)
-    else:
-        np.testing.assert_allclose(model.elbo((X, Y)), union.elbo((X, Y)), rtol=1e-9)
-    mean, var = model.predict_y(X)
-    for a, b in zip((mean, var), union.predict_y(X), strict=True):
-        assert np.shape(a) == np.shape(b)
 
 
 @pytest.mark.parametrize("compile", [True, False])

@@ -63,19 +63,6 @@ def test_the_gradient_is_zero_there(weighting):
     assert start.elbo((X, Y)) < elbo
 
 
-@every_weighting
-@pytest.mark.parametrize("known", [True, False], ids=["num_data", "no num_data"])
-def test_rows_are_streamed(weighting, known):
-    """Batches of a data set as all at once, whether or not the model knows their number."""
-    model, X, Y = fitted(weighting)
-    expected = model.q_mu.numpy(), model.q_sqrt.numpy(), model.elbo((X, Y))
-    model.num_data = 40 if known else None
-    model.update_posterior(tf.data.Dataset.from_tensor_slices((X, Y)).batch(7))
-    np.testing.assert_allclose(model.q_mu, expected[0], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-10)
-    np.testing.assert_allclose(model.elbo((X, Y)), expected[2], rtol=1e-10)
-
-
 def test_many_rows_are_read_in_blocks(monkeypatch):
     """150 rows of 16 neighbors at once, 64 rows in each block, and as batches of 20 of them."""
     rng = np.random.default_rng(0)
@@ -91,20 +78,6 @@ def test_many_rows_are_read_in_blocks(monkeypatch):
     for one, *others in zip(*found, strict=True):
         for other in others:
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
-
-
-def test_points_that_no_row_sees_stay_as_they_are():
-    X, Y = rows(N=3)
-    model = build("diag", "counts", count=2, num_data=3)
-    model.count_neighbors(X)
-    before = model.q_mu.numpy(), model.q_sqrt.numpy()
-    model.update_posterior((X, Y))
-    unused = np.ravel(model.usage) == 0
-    assert unused.any()
-    for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
-        assert np.isfinite(now).all()
-        np.testing.assert_allclose(now[unused], old[unused], rtol=1e-12)
-        assert np.all(now[~unused] != old[~unused])
 
 
 @every_local

@@ -162,23 +162,6 @@ def test_the_gradient_keeps_no_block_alive():
     assert max(peak) <= 2
 
 
-def test_the_graph_does_not_grow_with_the_rows():
-    def nodes(N):
-        X, Y, W, unused = operands(N)
-        model = Scale()
-
-        def step():
-            def total(*tensors):
-                return streamed_sum(model.statistics, (X, Y), tensors, block_rows=BLOCK)
-
-            return value_and_gradients(total, W, unused, [model.scale])
-
-        graph = tf.function(step, autograph=False).get_concrete_function().graph.as_graph_def()
-        return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
-
-    assert nodes(14) == nodes(302)
-
-
 def test_no_gradient_flows_to_the_data():
     X, _, W, _ = operands(10)
     with tf.GradientTape() as tape:
@@ -189,22 +172,6 @@ def test_no_gradient_flows_to_the_data():
     at_data, at_tensor = tape.gradient(total, [X, W])
     assert at_data is None
     np.testing.assert_allclose(at_tensor, np.repeat(X.numpy().sum(0)[:, None], 2, 1), rtol=1e-12)
-
-
-def test_sums_and_gradients_keep_their_float_types():
-    X = tf.constant(np.ones((10, 1), np.float32))
-    scale = tf.Variable(2.0)
-
-    def statistics(blocks, tensors):
-        return [tf.reduce_sum(tf.cast(scale * blocks[0], tf.float64)), tf.reduce_sum(blocks[0])]
-
-    with tf.GradientTape() as tape:
-        double, single = streamed_sum(statistics, (X,), block_rows=BLOCK)
-        loss = tf.square(double)
-    assert (double.dtype, single.dtype) == (tf.float64, tf.float32)
-    slope = tape.gradient(loss, scale)
-    assert slope.dtype == tf.float32
-    np.testing.assert_allclose([double, single, slope], [20.0, 10.0, 400.0])
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])

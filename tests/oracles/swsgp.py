@@ -7,8 +7,6 @@ diagonal, ``sets`` one array of indices for each row, ``eps`` what is added to t
 the inducing points.
 """
 
-from itertools import combinations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 
@@ -108,10 +106,6 @@ def objective(k, X, y, Z, sets, w, m, S, eps, noise):
     """Eq. (11) with weights w in place of 1 / N."""
     mean, var, kl = locals_of(k, X, Z, sets, m, S, eps)
     return np.sum(expectations(y, mean, var, noise) - w * kl)
-
-
-def batches(N, size):
-    return [np.array(rows) for rows in combinations(range(N), size)]
 
 
 # the chain: q(u) against prod_j p(u_j | nearest predecessors)

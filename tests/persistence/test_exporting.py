@@ -68,13 +68,6 @@ def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
     assert said == [*["predict"] * predicting, "loaded", str(len(EXPORTED))]
 
 
-def test_inputs_of_another_width_are_refused(tmp_path):
-    gs.export(battery.MEMBERS["solvegp"].build(), tmp_path / "model")
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    with pytest.raises(TypeError, match=r"shape=\(None, 2\)"):
-        loaded.predict_f(np.ones((3, 5)))
-
-
 @pytest.mark.nightly
 def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "new" / "model"

@@ -264,12 +264,6 @@ def test_descriptions_that_no_model_has_are_refused(saved, change):
     refused(forged(saved, change), "cannot load")
 
 
-def test_parts_that_are_shared_a_few_times_are_loaded(saved):
-    model = gs.load(forged(saved, shared_chain(4)))
-    names = [parameter.transform.name for parameter in model.parameters]
-    assert sum(name.startswith("chain_of_chain_of_chain") for name in names) == 1
-
-
 def exchange_kernel_and_likelihood(tree, arrays):
     model = attributes_of(tree, "SOLVEGP")
     model["kernel"], model["likelihood"] = model["likelihood"], model["kernel"]

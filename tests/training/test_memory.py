@@ -72,23 +72,6 @@ def num_graphs():
     return sum(isinstance(item, tf.__internal__.FuncGraph) for item in gc.get_objects())
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_fit_leaves_no_graphs(kind):
-    before = left()
-    fit(kind, N=40, M=8, num_steps=2)
-    assert left() == before
-
-
-def test_a_fit_frees_its_graphs_where_python_collects_nothing():
-    gc.collect()
-    gc.disable()
-    before = num_graphs()
-    fit("sgpr", N=40, M=8, num_steps=2)
-    after = num_graphs()
-    gc.enable()
-    assert after == before
-
-
 def test_a_posterior_of_weights_leaves_no_graphs():
     before = left()
     model = gs.models.SoftKI(matern(), X[:8])
