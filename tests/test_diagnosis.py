@@ -281,24 +281,6 @@ def test_a_regression_model_brings_its_bound_and_its_rows():
         gs.diagnostics(gpflow.models.SVGP(Matern52(), model.likelihood, data[0][:2]))
 
 
-@pytest.mark.parametrize("name", ["grief", "grief_corrected", "basis_gpr", "basis_gpr_fourier"])
-def test_a_model_over_weights_brings_its_bound_and_the_evidence_of_its_kernel(name):
-    model = perturb(battery.REGRESSIONS[name].build())
-    found = gs.diagnostics(model)
-    assert json.dumps(found, allow_nan=False)
-    X, Y = (np.asarray(part) for part in model.data)
-    exact = gpflow.models.GPR((X, Y), model.kernel, model.mean_function)
-    exact.likelihood.variance.assign(model.likelihood.variance)
-    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
-    np.testing.assert_allclose(found["bound"]["exact"], exact.log_marginal_likelihood(), rtol=1e-6)
-    assert found["bound"]["elbo"] <= found["bound"]["exact"] + 1e-6
-    assert found["calibration"]["count"] == X.shape[0] * model.num_latent_gps
-    kind = type(model).__name__
-    assert found["notes"]["inducing points"] == f"{kind} has no inducing points of one function."
-    other = gs.diagnostics(model, (X[:-1], Y[:-1]))
-    assert other["notes"]["bound.elbo"] == "data are not the rows that the model holds."
-
-
 @pytest.mark.parametrize("num_data", [None, 60])
 def test_the_bound_of_interpolation_is_the_evidence_of_all_rows_at_once(num_data):
     X, Y = rows()

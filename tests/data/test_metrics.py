@@ -92,12 +92,6 @@ def test_ece_weighs_the_gap_of_each_bin_by_its_points():
     assert_allclose(metrics.ece(labels, np.stack([1 - p, p], axis=1), num_bins=10), by_hand)
 
 
-def test_ece_of_certain_and_right_predictions_is_zero():
-    assert metrics.ece(np.array([0, 1, 1]), np.eye(2)[[0, 1, 1]]) == 0.0
-    with pytest.raises(ValueError, match="num_bins"):
-        metrics.ece(LABELS, PROBABILITIES, num_bins=0)
-
-
 def test_the_accuracy_of_the_kept_is_that_of_the_most_certain_points():
     rng = np.random.default_rng(5)
     P = rng.dirichlet(np.ones(4), size=50)

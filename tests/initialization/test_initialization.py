@@ -50,16 +50,6 @@ def inertia(X, centers):
 
 
 @pytest.mark.parametrize("choose", CHOICES)
-def test_the_same_seed_gives_the_same_choice_and_another_seed_another(choose):
-    X, kernel = make_inputs(), make_stationary()
-    np.testing.assert_allclose(
-        choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=3), rtol=1e-12
-    )
-    first, second = choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=4)
-    assert not np.allclose(sort_rows(first), sort_rows(second))
-
-
-@pytest.mark.parametrize("choose", CHOICES)
 @pytest.mark.parametrize("M", [7, 8, 99])
 def test_all_distinct_rows_are_the_points_where_rows_repeat_and_more_are_asked_for(choose, M):
     rows = make_inputs(7)
@@ -133,30 +123,6 @@ def test_orthogonal_picks_are_those_of_the_naive_variance_given_z():
     np.testing.assert_array_equal(greedy_orthogonal(X, Z, 20, kernel), X[picks])
 
 
-def test_rounding_of_a_rough_kernel_does_not_let_a_row_be_picked_twice():
-    X = np.repeat(make_inputs(31, num_columns=8), 2, axis=0)
-    Z = greedy_variance(X, 32, gpflow.kernels.Matern12(lengthscales=0.5))
-    np.testing.assert_array_equal(sort_rows(Z), sort_rows(X[::2]))
-    # rows of X are the same as those of Z but for rounding in their covariance
-    O = greedy_orthogonal(X, X[:30], 20, gpflow.kernels.Matern12(lengthscales=0.5))
-    np.testing.assert_array_equal(sort_rows(O), sort_rows(X[30::2]))
-
-
-def test_orthogonal_picks_are_all_other_distinct_rows_where_rows_repeat():
-    X = np.repeat(make_inputs(9), 3, axis=0)
-    for kernel in (make_stationary(), gpflow.kernels.Linear()):
-        O = greedy_orthogonal(X, X[:18], 20, kernel)
-        np.testing.assert_array_equal(sort_rows(O), sort_rows(X[18::3]))
-        assert greedy_orthogonal(X, X, 20, kernel).shape == (0, 2)
-
-
-def test_rows_of_z_that_add_nothing_are_passed_over():
-    X, Z, kernel = make_inputs(), make_inputs(15, seed=1), make_kernel()
-    repeated = np.concatenate([Z, Z])
-    expected = greedy_orthogonal(X, Z, 20, kernel)
-    np.testing.assert_array_equal(greedy_orthogonal(X, repeated, 20, kernel), expected)
-
-
 def test_a_covariance_of_low_rank_is_an_error_that_says_how_many_picks_are_useful():
     X, kernel = make_inputs(num_columns=3), gpflow.kernels.Linear()
     assert greedy_variance(X, 3, kernel).shape == (3, 3)
@@ -166,29 +132,7 @@ def test_a_covariance_of_low_rank_is_an_error_that_says_how_many_picks_are_usefu
         greedy_orthogonal(X, X[:2], 2, kernel)
 
 
-def test_greedy_picks_come_from_the_subsample_when_there_are_many_rows():
-    X, kernel = make_inputs(), make_kernel()
-    candidates = np.random.default_rng(5).permutation(X)[:50]
-    picks = greedy_picks(kernel(candidates).numpy(), 10)
-    Z = greedy_variance(X, 10, kernel, seed=5, max_candidates=50)
-    np.testing.assert_array_equal(Z, candidates[picks])
-    with pytest.raises(ValueError, match=r"between 1 and 50, .*max_candidates"):
-        greedy_variance(X, 51, kernel, max_candidates=50)
-
-
 # --- joint choices
-
-
-@pytest.mark.parametrize("choose", CHOICES)
-def test_the_split_sets_are_disjoint_and_make_up_the_joint_choice(choose):
-    X, kernel = make_inputs(), make_stationary()
-    method = {kmeans: "kmeans", random_subset: "random", greedy_variance: "greedy"}[choose]
-    sets = split_orthogonal(X, 20, 10, 5, kernel=kernel, method=method, seed=2)
-    assert [len(rows) for rows in sets] == [20, 10, 5]
-    union = np.concatenate(sets)
-    assert len(np.unique(union, axis=0)) == 35
-    joint = choose(X, 35, kernel, seed=2)
-    np.testing.assert_allclose(sort_rows(union), sort_rows(joint), rtol=1e-12)
 
 
 def test_splits_that_cannot_be_made_are_errors():

@@ -1,6 +1,5 @@
 """Bases as GPflow kernels: matrices, stock models around them, one kernel per column."""
 
-import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,21 +55,6 @@ def test_leading_axes_are_as_in_gpflow(corrected):
     np.testing.assert_allclose(batched[1, 2], k(X[1, 2]), atol=1e-13)
     np.testing.assert_allclose(diagonal[1, 2], k(X[1, 2], full_cov=False), atol=1e-13)
     np.testing.assert_allclose(outer[1, 2, :, 3], k(X[1, 2], Z[3]), atol=1e-13)
-
-
-def test_stock_gpr_has_the_dense_likelihood_and_predictions():
-    X, Y = data()
-    model = gpflow.models.GPR((X, Y), GRIEF(kernel(), X, P), noise_variance=NOISE)
-    Phi, Phi_new = (reference(X).features(x) for x in (X, inputs(7, seed=4)))
-    ones, y = np.ones(P), Y[:, 0]
-    expected = oracle.dense_lml(Phi, ones, y, NOISE)
-    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-10)
-    by_sums = oracle.lml(Phi.T @ Phi, Phi.T @ y, y @ y, len(y), ones, NOISE)
-    np.testing.assert_allclose(by_sums, expected, rtol=1e-10)
-    mean, cov = oracle.predict(Phi, ones, y, NOISE, Phi_new)
-    got_mean, got_cov = model.predict_f(inputs(7, seed=4), full_cov=True)
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
 
 
 def test_grief_is_the_kernel_of_its_basis():

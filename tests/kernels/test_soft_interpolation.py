@@ -52,15 +52,3 @@ def test_matrices(build, expected):
     np.testing.assert_allclose(k(X, X), covariance(X, X), atol=1e-12)
     np.testing.assert_allclose(k(X, full_cov=False), np.diag(expected(X)), atol=1e-12)
     assert np.linalg.eigvalsh(k(X)).min() > -1e-12
-
-
-def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
-    k = WithMissingVariance(SoftInterpolation(kernel(), Z, **OPTIONS))
-    model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-    np.testing.assert_allclose(
-        model.log_marginal_likelihood(), oracle.log_density_dense(filled(X), Y, NOISE), rtol=1e-9
-    )
-    mean, cov = oracle.predict(filled(X), covariance(NEW, X), filled(NEW), Y, NOISE)
-    got_mean, got_var = model.predict_f(NEW)
-    np.testing.assert_allclose(got_mean, mean, atol=1e-9)
-    np.testing.assert_allclose(got_var[:, 0], np.diag(cov), atol=1e-9)

@@ -17,7 +17,6 @@ from gpflow_sparse.bases import (
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import BasisGPR, BasisSVGP
-from tests.models.held import KINDS, held_in
 
 D, M, N, NOISE = 2, 14, 30, 0.2
 
@@ -116,34 +115,6 @@ def test_likelihood_predictions_and_gradients_are_those_of_gpr(build, P):
     ]
     assert len(gradients[0]) >= 5
     assert_close(*gradients, rtol=1e-7, atol=1e-8)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, compiled):
-    rows = data(columns=2)
-    held = held_in(kind, rows, tmp_path)
-    expected, model = (
-        BasisGPR(source, grid_basis(), mean_function=slope(2), noise_variance=NOISE)
-        for source in (rows, held)
-    )
-    assert isinstance(model.data, tf.data.Dataset)
-    assert model.num_latent_gps == 2
-    assert model.input_dim == D
-
-    def call():
-        return values_and_gradients(model, model.training_loss)[:2]
-
-    loss, gradients = values_and_gradients(expected, expected.training_loss)[:2]
-    got, got_gradients = (tf.function(call, autograph=False) if compiled else call)()
-    np.testing.assert_allclose(got, loss, rtol=1e-11)
-    assert_close(got_gradients, gradients, rtol=1e-8)
-    Xnew = inputs(6, seed=4)
-    assert_close(model.predict_f(Xnew, full_cov=True), expected.predict_f(Xnew, full_cov=True))
-    assert_close(model.posterior().predict_f(Xnew), expected.predict_f(Xnew))
-    twin = model.to_svgp()
-    assert twin.num_data == N
-    np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
 
 
 def random_q(L=1, m=M, seed=5):

@@ -88,20 +88,6 @@ def test_points_are_those_of_what_a_layer_sees(rng):
         np.testing.assert_allclose(mine.Z, theirs, rtol=1e-12)
 
 
-def test_hidden_layers_take_the_lengthscales_of_the_kernel(rng):
-    X = inputs(rng)
-    given, medians = build(X).layers[0], build(X, kernel=None).layers[0]
-    np.testing.assert_allclose(given.kernel.lengthscales, LENGTHSCALES)
-    expected = gs.initialization.median_lengthscales(X)
-    np.testing.assert_allclose(medians.kernel.lengthscales, expected)
-    np.testing.assert_allclose(given.mean_function(X), X)
-    variance = (0.05 * np.prod(LENGTHSCALES) ** (1 / 3)) ** 2
-    np.testing.assert_allclose(given.kernel.variance, variance, rtol=1e-12)
-    np.testing.assert_allclose(given.q_sqrt[0], np.tile(1e-4 * np.eye(12), (3, 1, 1)))
-    shared = build(X, kernel=matern(1.5)).layers[0]
-    np.testing.assert_allclose(shared.kernel.lengthscales, np.full(D, 1.5))
-
-
 def test_neighbors_start_near_the_identity(rng):
     X = inputs(rng)
     model = build(X, num_orthogonal=0, num_neighbors=4)

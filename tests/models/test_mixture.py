@@ -338,21 +338,6 @@ def test_a_graph_gives_the_predictions_of_single_operations(rng):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_float32_gives_the_predictions_of_float64():
-    X, Y = rows()
-    expected = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4).integrate()
-    gpflow.config.set_default_float(np.float32)
-    try:
-        single = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4)
-        found = single.integrate().predict_y(NEW[0])
-    finally:
-        gpflow.config.set_default_float(np.float64)
-    assert found[0].dtype == tf.float32
-    np.testing.assert_allclose(found[0], expected.predict_y(NEW[0])[0], atol=2e-4)
-    np.testing.assert_allclose(found[1], expected.predict_y(NEW[0])[1], rtol=2e-3)
-    np.testing.assert_allclose(single.log_evidence, expected.log_evidence, atol=1e-3)
-
-
 def test_a_transform_of_power_one_changes_nothing():
     identity = YeoJohnson(np.ones(1), np.zeros(1), np.ones(1))
     model = GPMixture(rows(), tables(True))

@@ -136,21 +136,6 @@ def gradients(model):
     return [loss, *tape.gradient(loss, model.trainable_variables)]
 
 
-def test_a_tree_finds_the_same_neighbors_as_the_graph():
-    """Above 4,096 rows a search runs outside of the graph, also in a compiled training step."""
-    X, Y = rows(5000)
-    model = build((X, Y), num_objective_rows=40)
-    assert model.neighbors.searches_outside(model.kernel)
-    chosen = np.random.default_rng(0).permutation(5000)[:40]
-    expected = oracle.leave_one_out(k, X, Y, chosen, H, SCALES, NOISE, 1e-6 * VARIANCE)
-    for loss in (model.training_loss, model.training_loss_closure()):
-        np.testing.assert_allclose(loss(), -125.0 * expected, rtol=1e-7)
-    mean, var = oracle.predict(k, X, Y, NEW[0], H, SCALES, NOISE)
-    compiled = tf.function(model.predict_f, autograph=False)(tf.constant(NEW[0]))
-    for found, wanted in zip(compiled, (mean, var), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
-
-
 def test_a_closure_keeps_its_neighbors_and_counts_priors():
     model = build()
     one = np.float64(1.0)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import gpflow_sparse as gs
 from gpflow_sparse.models import BasisSVGP, SoftKI
 from tests.models.held import KINDS, held_in
 from tests.oracles import softki as oracle
@@ -198,27 +197,6 @@ def test_the_weights_are_those_of_the_whitened_qr():
     q_sqrt = model.weights.q_sqrt.numpy()
     np.testing.assert_allclose(q_sqrt @ q_sqrt.T, S, rtol=1e-8, atol=1e-11)
     np.testing.assert_array_equal(q_sqrt, np.tril(q_sqrt))
-
-
-def test_a_filled_kernel_adds_the_prior_deficit_to_variances_alone():
-    plain, filled = fitted(2), fitted(2)
-    filled.kernel = gs.kernels.WithMissingVariance(filled.basis)
-    Xnew = np.concatenate([inputs(5, seed=4), 1e3 * inputs(2, seed=5)])
-    lacking = oracle.prior_deficit(np.full(7, VARIANCE), whitened(Xnew))
-    assert lacking.max() > 0.3 * VARIANCE
-    for predict, predict_plain in (
-        (filled.predict_f, plain.predict_f),
-        (filled.posterior().predict_f, plain.posterior().predict_f),
-        (filled.predict_y, plain.predict_y),
-    ):
-        (mean, var), (mean_too, var_too) = predict(Xnew), predict_plain(Xnew)
-        np.testing.assert_array_equal(mean, mean_too)
-        np.testing.assert_allclose(var, var_too + lacking[:, None], atol=1e-10)
-    mean, cov = filled.predict_f(Xnew, full_cov=True)
-    expected = plain.predict_f(Xnew, full_cov=True)[1] + np.diag(lacking)
-    np.testing.assert_allclose(cov, expected, atol=1e-10)
-    rows = data(P=2)
-    np.testing.assert_array_equal(filled.elbo(rows), plain.elbo(rows))
 
 
 # Passes over rows.

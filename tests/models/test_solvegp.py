@@ -115,30 +115,6 @@ def test_whitened_solvegp_is_stock_svgp_on_the_union(rng, float_type, sizes):
                     np.testing.assert_allclose(a, b, atol=1e-9 if double else 1e-3)
 
 
-def test_the_drop_in_route_through_stock_svgp_equals_the_model(rng):
-    inducing = sets(rng, (6, 4, 3))
-    X, Y = data(rng, P=2)
-    for whiten in (True, False):
-        model = build(inducing, rng, P=2, whiten=whiten)
-        q_mu = np.concatenate([m.numpy() for m in model.q_mu])
-        q_sqrt = [block_diag(*(R.numpy()[p] for R in model.q_sqrt)) for p in range(2)]
-        stock = gpflow.models.SVGP(
-            model.kernel,
-            model.likelihood,
-            OrthogonalInducingVariables(*inducing),
-            num_latent_gps=2,
-            whiten=whiten,
-            q_mu=q_mu,
-            q_sqrt=np.stack(q_sqrt),
-        )
-        np.testing.assert_allclose(stock.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
-        conditional = gpflow.conditionals.conditional(
-            X, stock.inducing_variable, stock.kernel, stock.q_mu, q_sqrt=stock.q_sqrt, white=whiten
-        )
-        for a, b in zip(conditional, model.predict_f(X), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-
-
 @pytest.mark.parametrize("whiten", [True, False])
 def test_coinciding_and_duplicated_points_give_finite_values_and_gradients(rng, float_type, whiten):
     """Sheet 1.9: Cvv singular but for its jitter. Un-whitened float32 is not supported there."""

@@ -116,25 +116,6 @@ def compiled_elbo(model, P=L):
     return tf.function(lambda X, Y: model.elbo((X, Y)), input_signature=signature, autograph=False)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "dense"])
-@pytest.mark.parametrize(
-    "options",
-    [{"weighting": w} for w in ("counts", "paper", "chain")] + [{"union": M}],
-    ids=["counts", "paper", "chain", "union"],
-)
-def test_all_neighbors_are_gpflows_svgp(covariance, options):
-    X, Y = rows(N=15)
-    model = build(covariance, count=M, num_data=40, **options)
-    model.count_neighbors(np.tile(X, (40, 1))[:40])
-    reference = svgp(model)
-    new = rows(seed=5)[0]
-    for full_cov in (False, True):
-        ours, theirs = (each.predict_f(new, full_cov=full_cov) for each in (model, reference))
-        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(model.elbo((X, Y)), reference.elbo((X, Y)), rtol=1e-8)
-
-
 KERNELS = {
     "squared_exponential": lambda: gpflow.kernels.SquaredExponential(1.0, [0.5, 1.0]),
     "columns": lambda: gpflow.kernels.Matern32(lengthscales=0.7, active_dims=[1]),

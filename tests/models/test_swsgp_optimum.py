@@ -8,7 +8,6 @@ import tensorflow as tf
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
-from gpflow_sparse.models.swsgp import closed_form
 from tests.models import test_swsgp as base
 from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, build, rows
 from tests.oracles import swsgp as oracle
@@ -61,32 +60,6 @@ def test_the_gradient_is_zero_there(weighting):
     start = build("diag", weighting, num_data=len(X))
     start.count_neighbors(X)
     assert start.elbo((X, Y)) < elbo
-
-
-def test_many_rows_are_read_in_blocks(monkeypatch):
-    """150 rows of 16 neighbors at once, 64 rows in each block, and as batches of 20 of them."""
-    rng = np.random.default_rng(0)
-    X, points = rng.normal(size=(150, 2)), NeighborInducingPoints(rng.normal(size=(16, 2)), 16)
-    model = SWSGP(gpflow.kernels.Matern12(), gpflow.likelihoods.Gaussian(), points, num_data=150)
-    model.count_neighbors(X)
-    data, found = (X, np.sin(3.0 * X[:, :1])), []
-    batches = tf.data.Dataset.from_tensor_slices(data).batch(20)
-    for source, num_rows in ((data, 150), (data, 64), (batches, 64)):
-        monkeypatch.setattr(closed_form, "_ENTRIES", num_rows * 16**2)
-        model.update_posterior(source)
-        found.append((model.q_mu.numpy(), model.q_sqrt.numpy()))
-    for one, *others in zip(*found, strict=True):
-        for other in others:
-            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
-
-
-@every_local
-def test_a_whole_natural_step_stays_at_the_best_q(weighting):
-    model, X, Y = fitted(weighting)
-    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
-    model.natural_step((X, Y), 1.0)
-    np.testing.assert_allclose(model.q_mu, expected[0], atol=1e-6)
-    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-8)
 
 
 @every_local

@@ -74,29 +74,6 @@ def test_values_and_gradients_are_those_of_one_block(N, mode):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_variables_alone_and_tensors_alone_have_gradients(compiled):
-    X, _, W, _ = operands(10)
-    scale = tf.Variable(0.7, dtype=tf.float64)
-
-    def gradients():
-        with tf.GradientTape() as tape:
-            tape.watch(W)
-            (a,) = streamed_sum(
-                lambda b, t: [tf.reduce_sum(tf.exp(scale * b[0]))], (X,), block_rows=BLOCK
-            )
-            (b,) = streamed_sum(
-                lambda b, t: [tf.reduce_sum(tf.square(b[0] @ t[0]))], (X,), (W,), block_rows=BLOCK
-            )
-            loss = a + b
-        return tape.gradient(loss, [scale, W])
-
-    slopes = tf.function(gradients, autograph=False)() if compiled else gradients()
-    x = X.numpy()
-    np.testing.assert_allclose(slopes[0], np.sum(x * np.exp(0.7 * x)), rtol=1e-12)
-    np.testing.assert_allclose(slopes[1], 2.0 * x.T @ x @ W.numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_of_gathers_are_added_up(compiled):
     """They come as IndexedSlices, from a variable and from a tensor; the data are integers."""
     table = tf.Variable(np.arange(5.0))

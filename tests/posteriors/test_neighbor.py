@@ -68,33 +68,6 @@ def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, prof
 
 
 @every_spread
-def test_predictions_are_marginals_by_every_route(rng, dense):
-    case = Case(rng, dense)
-    shift = gpflow.functions.Constant([0.4])
-    posterior = case.posterior(mean_function=shift)
-    posterior.update_cache("tensor")
-    model = SVGP(
-        case.kernel,
-        gpflow.likelihoods.Gaussian(),
-        case.inducing,
-        mean_function=shift,
-        num_latent_gps=P,
-        q_mu=case.m,
-        q_sqrt=case.q_sqrt,
-        q_diag=not dense,
-        whiten=False,
-    )
-    arguments = tf.constant(case.X), case.inducing, case.kernel, tf.constant(case.m)
-    bare = conditional(*arguments, q_sqrt=tf.constant(case.q_sqrt), white=False)
-    mean, var, _ = case.locals()
-    batched = [part[0] for part in posterior.predict_f(case.X[None])]
-    routes = [posterior.predict_f(case.X), posterior.fused_predict_f(case.X), batched]
-    for found in [*routes, model.predict_f(case.X), (bare[0] + 0.4, bare[1])]:
-        np.testing.assert_allclose(found[0], mean + 0.4, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(found[1], var, rtol=1e-8, atol=1e-8)
-
-
-@every_spread
 def test_all_neighbors_are_gpflows_svgp(rng, dense):
     """Values, and gradients by every argument, of marginals and joint covariances."""
     case = Case(rng, dense, count=M)

@@ -135,27 +135,6 @@ def test_unknown_static_shapes_pass_while_tracing():
         np.testing.assert_allclose(got, expected, rtol=1e-7)  # Y came through float32
 
 
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((N,), r"Xnew must have shape \[\.\.\., N, D\], got \(6,\)\. Use Xnew\[:, None\] if D = 1"),
-        ((), r"Xnew must have shape \[\.\.\., N, D\], got \(\)"),
-        ((N, D + 1), r"Xnew must have 2 column\(s\), as the inducing inputs have"),
-        ((3, N, D + 1), r"Xnew must have 2 column\(s\).*got shape \(3, 6, 3\)"),
-        ((0, D), r"Xnew is empty"),
-        ((3, 0, D), r"Xnew is empty"),
-    ],
-)
-def test_inputs_of_a_wrong_shape_are_refused(traced, shape, message):
-    def guard(X):
-        return checks.require_inputs(X, D)
-
-    call = tf.function(guard, autograph=False) if traced else guard
-    with pytest.raises(ValueError, match=message):
-        call(tf.zeros(shape, tf.float64))
-
-
 def heteroskedastic():
     return likelihoods.HeteroskedasticTFPConditional()
 
