@@ -84,29 +84,6 @@ def test_the_bounds_are_those_of_naive_numpy_with_any_mean(P):
     np.testing.assert_allclose(bound["exact"], oracle.exact(k, X, e, NOISE), rtol=1e-8)
 
 
-@pytest.mark.parametrize("P", [1, 2])
-def test_the_best_q_of_independent_sets_leaves_the_factorization_gap_only(P):
-    """The optimum in closed form: blocks of the precision of the best q, and its mean."""
-    X, Y = data = rows(P=P)
-    Z, O = points(7, 5)
-    model = solvegp(Z, O, num_latent_gps=P)
-    L = np.linalg.cholesky(k(np.vstack([Z, O]), np.vstack([Z, O])) + 1e-6 * np.eye(12))
-    A = np.linalg.solve(L, k(np.vstack([Z, O]), X))
-    precision = np.eye(12) + A @ A.T / NOISE
-    means = np.split(np.linalg.solve(precision, A @ Y / NOISE), [7])
-    for (m, R), mean, rows_of in zip(
-        model.variational_parameters, means, (slice(7), slice(7, 12)), strict=True
-    ):
-        m.assign(mean)
-        cov = np.linalg.inv(precision[rows_of, rows_of])
-        R.assign(np.linalg.cholesky(cov)[None].repeat(P, axis=0))
-    bound = gs.diagnostics(model, data)["bound"]
-    np.testing.assert_allclose(bound["training_gap"], 0.0, atol=1e-8)
-    assert bound["factorization_gap"] > 0.1
-    assert gs.diagnostics(svgp(Z, num_latent_gps=P), data)["bound"]["factorization_gap"] == 0.0
-    assert advice(model, data, "Train longer") == []
-
-
 def test_a_collapsed_bound_of_noise_far_below_the_signal_keeps_its_digits():
     data = rows(200)
     Z = points(12)[0]

@@ -130,17 +130,6 @@ def test_the_kernel_is_its_variance_times_its_factors(rng, build):
 
 
 @pytest.mark.parametrize(
-    ("kind", "factor"), [(SquaredExponential, oracle.SE), (Matern32, oracle.Matern32)]
-)
-def test_inputs_far_from_the_origin_keep_their_digits(kind, factor):
-    """Seconds of a calendar, say: distances count, not coordinates."""
-    t = np.linspace(0.0, 1.0, 5)
-    far = tf.constant(t + 2.0**28)
-    got = ProductFactors(kind(lengthscales=0.5), 1).factor(0, far, far)
-    np.testing.assert_allclose(got, factor(0.5)(t, t), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
     "name",
     [
         *("Matern12 of 3 columns", "Matern52 of 2 columns", "RationalQuadratic of 3 columns"),

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Linear, Matern32, Matern52, SquaredExponential, White
-from gpflow.utilities import deepcopy
 
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics.neighbors import NeighborIndex
 from tests.oracles import swsgp as oracle
-from tests.oracles.softki import matern32
 
 M, N, H = 60, 25, 7
 STEP = 0.1  # of the logarithm of a ratio of lengthscales
@@ -78,18 +76,6 @@ def test_points_that_moved_are_noticed(rng, route):
     assert search()[0, 0] == 3
 
 
-def test_every_set_of_points_has_its_own_tree(rng, outside):
-    Z, X = points(rng)
-    one, kernel = NeighborInducingPoints(Z, H), Matern32()
-    one.neighbors(X, kernel)
-    two = deepcopy(one)
-    two.Z.assign(-Z)
-    for _ in range(2):
-        np.testing.assert_array_equal(one.neighbors(X, kernel), oracle.nearest(X, Z, H))
-        np.testing.assert_array_equal(two.neighbors(X, kernel), oracle.nearest(X, -Z, H))
-    assert outside == [M, M]
-
-
 NON_STATIONARY = {
     "linear": Linear(0.5),
     "airline": Matern32() + Linear(0.5),
@@ -141,17 +127,3 @@ def test_predecessors_are_the_nearest_of_those_before(rng, route, kernel):
     for j, row in zip(drawn, found.numpy(), strict=True):
         missing = H - len(everyone[j])
         np.testing.assert_array_equal(row, [*everyone[j], *[-1] * missing])
-
-
-def test_predecessors_by_the_other_criterion(rng):
-    Z, _ = points(rng)
-    kernel = Matern32() + Linear(0.5)
-    found = NeighborInducingPoints(Z, H).predecessors(np.arange(M, dtype=np.int32), kernel)
-
-    def k(A, B):
-        return matern32(A, B, 1.0, 1.0) + 0.5 * A @ B.T
-
-    for j, row in enumerate(found.numpy()):
-        count = min(H, j)
-        expected = oracle.most_explaining(k, Z[j : j + 1], Z[:j], count)
-        np.testing.assert_array_equal(np.sort(row), np.sort([*expected[0], *[-1] * (H - count)]))

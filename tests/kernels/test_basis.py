@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.kernels import Matern32, SquaredExponential
 
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
@@ -86,21 +85,6 @@ def test_corrected_is_the_kernel_with_other_weights_for_its_leading_functions():
     assert np.linalg.eigvalsh(k(everywhere).numpy()).min() > -1e-10
     with_ones = Corrected(ReweightedBasis(basis, np.ones(P)))
     np.testing.assert_allclose(with_ones(X), kernel()(X), atol=1e-12)
-
-
-def test_corrected_with_a_rotation_and_its_gradients():
-    _, w, basis = corrected()
-    V = np.linalg.qr(np.random.default_rng(7).normal(size=(P, P)))[0]
-    reweighted = ReweightedBasis(basis, w, V)
-    k, X = Corrected(reweighted), inputs(6, seed=4)
-    Phi, turned = basis(X).numpy(), basis(X).numpy() @ V
-    expected = kernel()(X).numpy() - Phi @ Phi.T + turned @ np.diag(w) @ turned.T
-    np.testing.assert_allclose(k(X), expected, atol=1e-12)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(tf.linalg.diag_part(k(X)))
-    by_weights = tape.gradient(value, reweighted.weights.unconstrained_variable)
-    slope = 1.0 - np.exp(-w)  # of GPflow's softplus
-    np.testing.assert_allclose(by_weights / slope, np.sum(turned**2, axis=0), rtol=1e-6)
 
 
 def test_product_of_is_one_kernel_per_column():

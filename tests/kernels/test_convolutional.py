@@ -254,15 +254,3 @@ def test_leading_axes_as_in_gpflow(rng, tick):
     diag = np.stack([kernel(x, full_cov=False) for x in X])
     np.testing.assert_allclose(kernel(X, full_cov=False), diag, atol=1e-12)
     np.testing.assert_allclose(kernel(X, X2), np.stack([kernel(x, X2) for x in X]), atol=1e-12)
-
-
-def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):
-    """Squared distances are differences of squares: an offset must not drown them."""
-    geometry = GRIDS["one_channel"]
-    kernel, _ = pair(rng, geometry, ard)
-    X, Z = images(rng, geometry, 3), patch_rows(rng, geometry, 4)
-    near = [Kuf(Patches(Z), kernel, X), kernel(X), kernel(X, full_cov=False)]
-    X, Z = X + 1e3, Z + 1e3
-    far = [Kuf(Patches(Z), kernel, X), kernel(X), kernel(X, full_cov=False)]
-    for got, want in zip(far, near, strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-10)

@@ -326,24 +326,6 @@ def test_the_last_layer_takes_natural_gradients(rng):
     np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
 
 
-@pytest.mark.parametrize("sampling", ["shared_inducing", "joint"])
-@pytest.mark.parametrize("mean", [False, True], ids=["zero", "identity"])
-def test_other_draws_go_through_the_layers_like_marginal_ones(rng, sampling, mean):
-    """What the hidden layer puts out is what the last one takes; test_layers.py says what."""
-    hidden, _ = conv_layer(rng, IMAGE, PATCH, 2, mean=mean)
-    last, oracle = top_layer(rng, (4, 3, 2), PATCH, 1)
-    model = gaussian([hidden, last], sampling=sampling, num_samples=2, seed=0)
-    X, Y = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
-    eps = rng.normal(size=(2, N, noise_size(hidden, sampling)))
-    h, found, value = drawn(hidden, X, eps, sampling), model.propagate(X, [eps]), 0.0
-    for s in range(2):
-        m, v = oracle.marginals(h[s])
-        for got, want in zip(found, (m, v), strict=True):
-            np.testing.assert_allclose(got[s], want, atol=1e-8)
-        value += 0.5 * np.sum(-0.5 * np.log(2 * np.pi * NOISE) - ((Y - m) ** 2 + v) / (2 * NOISE))
-    np.testing.assert_allclose(model.elbo((X, Y), [eps]), value - model.prior_kl(), rtol=1e-8)
-
-
 def test_draws_that_keep_correlations_spread_sums_wider(rng):
     """All patches of a constant image are alike, so a mean over them is as uncertain as one."""
     hidden, _ = conv_layer(rng, IMAGE, PATCH, 1)

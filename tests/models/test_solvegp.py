@@ -115,36 +115,6 @@ def test_whitened_solvegp_is_stock_svgp_on_the_union(rng, float_type, sizes):
                     np.testing.assert_allclose(a, b, atol=1e-9 if double else 1e-3)
 
 
-@pytest.mark.parametrize("whiten", [True, False])
-def test_coinciding_and_duplicated_points_give_finite_values_and_gradients(rng, float_type, whiten):
-    """Sheet 1.9: Cvv singular but for its jitter. Un-whitened float32 is not supported there."""
-    if not whiten and float_type is np.float32:
-        pytest.skip("un-whitened float32 with a singular Cvv is documented as unsupported")
-    (Z,) = sets(rng, (7,))
-    X, Y = data(rng)
-    model = build([Z, np.concatenate([Z[:3], Z[:1]])], whiten=whiten)
-    with tf.GradientTape() as tape:
-        loss = model.training_loss((X, Y))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    assert np.isfinite(loss)
-    assert all(np.isfinite(g).all() for g in gradients)
-
-
-def test_jitter_follows_the_scale_of_the_kernel(rng):
-    """A prior variance of 1e6 multiplies whitened predictions by 1e3 and nothing else."""
-    Z, O = sets(rng)
-    X, _ = data(rng)
-    small = build([Z, O], rng)
-    large = build([Z, O], kernel=gpflow.kernels.Matern52(variance=1e6))
-    for a, b in zip(large.variational_parameters, small.variational_parameters, strict=True):
-        for to, source in zip(a, b, strict=True):
-            to.assign(source)
-    np.testing.assert_allclose(
-        large.predict_f(X)[0], 1e3 * small.predict_f(X)[0], rtol=1e-7, atol=1e-7
-    )
-    np.testing.assert_allclose(large.predict_f(X)[1], 1e6 * small.predict_f(X)[1], rtol=1e-7)
-
-
 @pytest.mark.parametrize("compile", [True, False])
 def test_a_closure_over_batches_takes_them_in_turn(rng, compile):
     X, Y = data(rng)

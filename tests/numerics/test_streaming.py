@@ -73,30 +73,6 @@ def test_values_and_gradients_are_those_of_one_block(N, mode):
     assert_same(call(X, Y), value_and_gradients(at_once, W, unused, variables))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_of_gathers_are_added_up(compiled):
-    """They come as IndexedSlices, from a variable and from a tensor; the data are integers."""
-    table = tf.Variable(np.arange(5.0))
-    factors = tf.constant(np.arange(1.0, 11.0))
-    rows = tf.constant([0, 4, 4, 1, 0, 2, 4, 1, 1, 0])
-
-    def statistics(blocks, tensors):
-        picked, positions = blocks
-        return [tf.reduce_sum(tf.gather(table, picked) * tf.gather(tensors[0], positions))]
-
-    def gradients():
-        data = (rows, tf.range(10))
-        with tf.GradientTape() as tape:
-            tape.watch(factors)
-            (total,) = streamed_sum(statistics, data, (factors,), block_rows=3)
-        return tape.gradient(total, [table, factors])
-
-    at_table, at_factors = tf.function(gradients, autograph=False)() if compiled else gradients()
-    expected = np.bincount(rows, weights=factors.numpy(), minlength=5)
-    np.testing.assert_allclose(tf.convert_to_tensor(at_table), expected, rtol=1e-12)
-    np.testing.assert_allclose(at_factors, rows.numpy().astype(float), rtol=1e-12)
-
-
 def test_blocks_cover_every_row_once_and_none_is_empty_or_too_large():
     for N in range(1, 14):
         seen = []

@@ -97,16 +97,6 @@ def test_copies_are_equal_and_train_on(name, tmp_path):
         assert_same(trained(copy), model)
 
 
-def test_frozen_draws_of_a_deep_model_come_back(tmp_path):
-    model = zoo.BUILDERS["battery.deep_convolution"]()
-    rows = zoo.battery.MEMBERS["deep_convolution"].data
-    gs.save(model, tmp_path / "model.gp")
-    loaded = gs.load(tmp_path / "model.gp")
-    assert float(loaded.elbo(rows)) == float(model.elbo(rows))
-    loaded.seed = None
-    assert float(loaded.elbo(rows)) != float(loaded.elbo(rows))
-
-
 @pytest.mark.nightly
 def test_a_search_outside_of_the_graph_is_not_exported_but_can_be_moved_in(tmp_path):
     model, X = trained(swsgp(gs)[0]), data()[0]

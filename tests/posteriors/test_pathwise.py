@@ -66,25 +66,6 @@ def test_mean_and_covariance_are_those_of_predict_f_whatever_the_number_of_featu
         assert max(deviations(posterior, X, num_features)) < 4.5
 
 
-@pytest.mark.parametrize("count", [3, 6000], ids=["one block", "blocks"])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_the_gradient_at_x_equals_central_differences(count, compiled):
-    draws = build().posterior().sample_functions(count, num_features=16, seed=7)
-    rng, h = np.random.default_rng(8), 1e-5
-    X = tf.constant(inputs(12))
-    weights, direction = rng.normal(size=(count, 12, 2)), rng.normal(size=X.shape)
-
-    def gradient(X):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            value = tf.reduce_sum(weights * draws(X))
-        return tape.gradient(value, X)
-
-    got = (tf.function(gradient, autograph=False) if compiled else gradient)(X)
-    above, below = (np.sum(weights * draws(X + s * h * direction)) for s in (1.0, -1.0))
-    np.testing.assert_allclose(np.sum(got * direction), (above - below) / (2 * h), rtol=1e-6)
-
-
 def test_seeds():
     posterior, X = build().posterior(), inputs()
     fixed = [posterior.sample_functions(2, num_features=8, seed=1)(X) for _ in range(2)]
