@@ -1,4 +1,4 @@
-"""The one-dimensional eigensystems inside a basis: rounding, signs, gradients, node weights."""
+"""The one-dimensional eigensystems inside a basis: rounding, and gradients where values are equal."""
 
 import gpflow
 import numpy as np

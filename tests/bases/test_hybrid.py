@@ -1,4 +1,4 @@
-"""Inducing functions and residual features against NumPy, Nystrom and the kernel itself."""
+"""Inducing functions and residual features against NumPy."""
 
 import gpflow
 import numpy as np

@@ -1,4 +1,4 @@
-"""Kernel functions around centers, against NumPy, sparse regression of GPflow and the exact GP."""
+"""Kernel functions around centers, against NumPy."""
 
 import gpflow
 import numpy as np

@@ -1,4 +1,4 @@
-"""The benchmark of devices: small models, on the CPU, with and without XLA."""
+"""The benchmark of devices: small models as for a GPU, on the CPU, with and without XLA."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Calibration on images: scores by naive NumPy, turned images, the network, and the command."""
+"""Calibration on images: scores by naive NumPy, turned images, the temperature of a network."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Patches as inducing variables: SVGP and SOLVE-GP on images, and what does not go together."""
+"""Patches as inducing variables of SOLVE-GP, against an oracle and SVGP on all patches."""
 
 import gpflow
 import numpy as np

@@ -1,4 +1,4 @@
-"""ODVGP: against the equations, as a case of SOLVE-GP, and its sampled columns."""
+"""ODVGP against the equations, and its sampled columns."""
 
 from itertools import combinations
 

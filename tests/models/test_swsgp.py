@@ -1,4 +1,4 @@
-"""SWSGP's objective and predictions against dense algebra and GPflow's SVGP."""
+"""SWSGP's objective against dense algebra and the evidence, its start, and its parts."""
 
 import gpflow
 import numpy as np

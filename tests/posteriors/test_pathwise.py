@@ -1,4 +1,4 @@
-"""Functions drawn from posteriors: their moments are those of predict_f, and they are functions."""
+"""Functions drawn from posteriors have the moments of predict_f, and their seeds."""
 
 import gpflow
 import numpy as np

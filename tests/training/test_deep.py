@@ -1,4 +1,4 @@
-"""Training of deep models over images: resumed, by natural gradients, by L-BFGS, with jitter."""
+"""The jitter that training raises, in all layers of a deep model."""
 
 import gpflow
 import numpy as np
