@@ -1,4 +1,4 @@
-"""The one-dimensional eigensystems inside a basis: rounding, and gradients where values are equal."""
+"""One-dimensional eigensystems inside a basis: rounding; gradients where eigenvalues are equal."""
 
 import gpflow
 import numpy as np
