@@ -266,31 +266,6 @@ def test_predictions_average_over_draws_and_components(integrated):
     np.testing.assert_allclose(np.interp(quantiles, grid, cumulative), levels, atol=1e-5)
 
 
-def test_draws_have_the_moments_of_the_mixture(integrated):
-    X = NEW[0][:4]
-    tf.random.set_seed(0)
-    draws = integrated.predict_f_samples(X, 20_000).numpy()[..., 0]
-    mean, covariance = (part.numpy() for part in integrated.predict_f(X, full_cov=True))
-    error = (draws.mean(axis=0) - mean[:, 0]) / np.sqrt(np.diag(covariance[0]) / 20_000)
-    assert np.abs(error).max() < 4.0
-    np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.05 * covariance.max())
-    np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-9)
-    single = integrated.predict_f_samples(X, full_cov=False)
-    assert single.shape == (4, 1)
-
-
-def test_rows_in_batches_are_predicted_as_rows(integrated):
-    X = rows(6, seed=2)[0]
-    batches = X.reshape(2, 3, D)
-    for one, other in zip(integrated.predict_y(batches), integrated.predict_y(X), strict=True):
-        np.testing.assert_allclose(one, np.reshape(other, (2, 3, 1)), rtol=1e-12)
-    found = integrated.predict_quantiles(batches, [0.2, 0.7])
-    expected = np.reshape(integrated.predict_quantiles(X, [0.2, 0.7]), (2, 2, 3, 1))
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    assert integrated.predict_f_samples(batches, 5).shape == (2, 5, 3, 1)
-    assert integrated.predict_f_samples(batches).shape == (2, 3, 1)
-
-
 def test_a_frozen_mixture_and_a_frozen_posterior_predict_as_the_mixture(integrated):
     for model in (integrated, GPMixture(rows(), tables(True))):
         X, expected = NEW[0], model.predict_y(NEW[0])
@@ -326,16 +301,6 @@ def test_a_mixture_has_no_factors_to_calibrate(integrated):
         gs.calibrate(integrated, rows(120, seed=4))
     alone = GPMixture(rows(), [scaled()])
     assert gs.calibrate(alone, rows(120, seed=4)).num_rows == 120
-
-
-def test_a_graph_gives_the_predictions_of_single_operations(rng):
-    X = rng.normal(size=(12, 1))
-    kernels = [gs.kernels.table_kernel(gpflow.kernels.Matern32, 1)]
-    model = gs.models.GPMixture((X, np.sin(X)), kernels, num_draws=4).integrate()
-    inputs = tf.constant(X[:5] + 0.1)
-    traced = tf.function(model.predict_f, autograph=False)(inputs)
-    for found, expected in zip(traced, model.predict_f(inputs), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_transform_of_power_one_changes_nothing():
