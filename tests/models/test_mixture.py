@@ -266,6 +266,19 @@ def test_predictions_average_over_draws_and_components(integrated):
     np.testing.assert_allclose(np.interp(quantiles, grid, cumulative), levels, atol=1e-5)
 
 
+def test_draws_have_the_moments_of_the_mixture(integrated):
+    X = NEW[0][:4]
+    tf.random.set_seed(0)
+    draws = integrated.predict_f_samples(X, 20_000).numpy()[..., 0]
+    mean, covariance = (part.numpy() for part in integrated.predict_f(X, full_cov=True))
+    error = (draws.mean(axis=0) - mean[:, 0]) / np.sqrt(np.diag(covariance[0]) / 20_000)
+    assert np.abs(error).max() < 4.0
+    np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.05 * covariance.max())
+    np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-9)
+    single = integrated.predict_f_samples(X, full_cov=False)
+    assert single.shape == (4, 1)
+
+
 def test_a_frozen_mixture_and_a_frozen_posterior_predict_as_the_mixture(integrated):
     for model in (integrated, GPMixture(rows(), tables(True))):
         X, expected = NEW[0], model.predict_y(NEW[0])
