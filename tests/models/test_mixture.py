@@ -316,6 +316,16 @@ def test_a_mixture_has_no_factors_to_calibrate(integrated):
     assert gs.calibrate(alone, rows(120, seed=4)).num_rows == 120
 
 
+def test_a_graph_gives_the_predictions_of_single_operations(rng):
+    X = rng.normal(size=(12, 1))
+    kernels = [gs.kernels.table_kernel(gpflow.kernels.Matern32, 1)]
+    model = gs.models.GPMixture((X, np.sin(X)), kernels, num_draws=4).integrate()
+    inputs = tf.constant(X[:5] + 0.1)
+    traced = tf.function(model.predict_f, autograph=False)(inputs)
+    for found, expected in zip(traced, model.predict_f(inputs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_a_transform_of_power_one_changes_nothing():
     identity = YeoJohnson(np.ones(1), np.zeros(1), np.ones(1))
     model = GPMixture(rows(), tables(True))
