@@ -64,6 +64,15 @@ def require_spectral_density(W, degrees):
     assert stats.kstest((W**2).mean(axis=1), radius.cdf).pvalue > 1e-3
 
 
+@both_ways
+def test_under_xla_the_columns_are_the_same(orthogonal):
+    basis, X = RandomFourier(kernel(), 20, orthogonal=orthogonal, seed=6), inputs()
+    compiled = tf.function(lambda X, i: (basis(X), basis(X, i)), autograph=False, jit_compile=True)
+    whole, chosen = compiled(X, tf.constant([3, 19, 3, 0]))
+    np.testing.assert_allclose(whole, basis(X), atol=1e-12)
+    np.testing.assert_allclose(chosen, whole.numpy()[:, [3, 19, 3, 0]], atol=1e-12)
+
+
 def test_what_changed_since_the_first_inputs_is_refused():
     basis = RandomFourier(gpflow.kernels.Matern52(), 8)
     basis(inputs())

@@ -3,6 +3,7 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import KernelDictionary
@@ -61,6 +62,22 @@ def test_prior_precisions_of_a_dense_dictionary():
     noisy = KernelDictionary(kernel() + gpflow.kernels.White(0.4), CENTERS)
     np.testing.assert_allclose(noisy.prior_precision(), S + 0.4 * np.eye(5), rtol=1e-12)
     np.testing.assert_allclose(noisy.precision_diagonal([2]), [2.1], rtol=1e-12)
+
+
+def test_prior_precisions_of_a_diagonal_dictionary():
+    basis = diagonal()
+    np.testing.assert_allclose(basis.prior_precision(), np.diag(PRECISIONS), rtol=1e-12)
+    i, j = [3, 0, 3], [0, 2, 3]
+    expected = np.diag(PRECISIONS)[np.ix_(i, j)]
+    np.testing.assert_allclose(basis.prior_precision(i, j), expected, rtol=1e-12)
+    np.testing.assert_allclose(basis.precision_diagonal([5, 5, 1]), PRECISIONS[[5, 5, 1]])
+    np.testing.assert_allclose(basis.precision_diagonal(), PRECISIONS)
+    assert basis.precision == "diagonal"
+    assert isinstance(basis.log_precision, tf.Variable)
+    plain = KernelDictionary(kernel(), CENTERS, precision="diagonal")
+    np.testing.assert_array_equal(plain.log_precision, np.zeros(5))
+    one = KernelDictionary(kernel(), CENTERS, precision="diagonal", initial_precision=3.0)
+    np.testing.assert_allclose(one.log_precision, np.full(5, np.log(3.0)))
 
 
 @pytest.mark.parametrize("make", [dense, diagonal])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from gpflow_sparse.data.robot_arm import link_geometry, robot_arm, tip_position
+from gpflow_sparse.data.robot_arm import TARGET, link_geometry, robot_arm, tip_position
 
 
 def test_the_tip_agrees_with_products_of_homogeneous_matrices():
@@ -15,6 +15,19 @@ def test_the_tip_agrees_with_products_of_homogeneous_matrices():
         rows = [[c, -s * ca, s * sa, a * c], [s, c * ca, -c * sa, a * s], [0, sa, ca, d]]
         pose = pose @ np.array([*rows, [0, 0, 0, 1]])
     assert_allclose(tip_position(angles[None])[0], pose[:3, 3], atol=1e-14)
+
+
+def test_without_noise_the_output_is_the_distance_to_the_target():
+    X, Y = robot_arm(30, 4, noise_std=0.0, angle_range=1.0, seed=3)
+    assert np.abs(X).max() <= 1.0
+    assert_allclose(Y, np.linalg.norm(tip_position(X) - TARGET, axis=1, keepdims=True))
+
+
+def test_the_noise_has_the_requested_standard_deviation():
+    X, Y = robot_arm(20000, 3, noise_std=0.05, seed=4)
+    residual = Y[:, 0] - np.linalg.norm(tip_position(X) - TARGET, axis=1)
+    assert_allclose(residual.std(), 0.05, rtol=0.03)
+    assert_allclose(residual.mean(), 0.0, atol=4 * 0.05 / np.sqrt(20000))
 
 
 @pytest.mark.parametrize(

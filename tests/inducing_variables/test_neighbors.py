@@ -54,6 +54,17 @@ def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
     assert not np.array_equal(np.sort(found), np.sort(oracle.nearest(X, Z, H)))
 
 
+def test_a_common_factor_and_small_drifts_build_no_new_tree(rng, outside):
+    Z, X = points(rng)
+    kernel, inducing = Matern32(lengthscales=[1.0, 2.0]), NeighborInducingPoints(Z, H)
+    before = inducing.neighbors(X, kernel)
+    for moved in ([3.0, 6.0], [1.0, 2.0 * np.exp(0.3 * STEP)]):
+        kernel.lengthscales.assign(moved)
+        assert np.allclose(rounded(moved), rounded([1.0, 2.0]))
+        np.testing.assert_array_equal(inducing.neighbors(X, kernel), before)
+    assert outside == [M]
+
+
 def test_a_ratio_that_moved_builds_a_new_tree(rng, outside):
     Z, X = points(rng)
     kernel, inducing = Matern32(lengthscales=[1.0, 2.0]), NeighborInducingPoints(Z, H)

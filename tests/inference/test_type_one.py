@@ -3,7 +3,9 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.models.grief import type_one
 from tests.oracles import grief_type_one as oracle
@@ -59,6 +61,20 @@ def test_the_priors_of_the_paper():
     for mode, expected in ((0.01, 1.557), (0.25, 0.258), (100.0, 4.0e-6)):
         got = type_one.lognormal_from_mode_variance(mode, 0.04)
         np.testing.assert_allclose(got.sd**2, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("noise", "weight"), [(1e-200, 1e200), (0.1, np.nan), (np.inf, 1.0)])
+def test_the_density_of_impossible_weights_is_zero(noise, weight):
+    """Which a sampler may propose; a chain beside is not harmed."""
+    rng = np.random.default_rng(0)
+    A, Y = rng.normal(size=(20, 12)), rng.normal(size=(12, 2))
+    sums = collapsed.row_sums(*(tf.constant(part) for part in (A, Y, np.sum(A**2, axis=0))))
+    weights = np.stack([np.ones(20), np.full(20, weight)])
+    unknowns = tf.constant([0.1, noise], tf.float64), tf.constant(weights)
+    got = type_one.weighted_log_density(sums, *unknowns).numpy()
+    expected = oracle.dense_lml(A.T, Y, np.ones(20), 0.1)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-10)
+    assert got[1] == -np.inf
 
 
 @pytest.mark.nightly

@@ -195,6 +195,19 @@ def test_laplace_in_coordinates_of_the_prior():
     )
 
 
+def test_the_mode_is_that_of_the_logarithms():
+    """Without data the mode is the median of the prior, and draws have its moments."""
+    X = np.array([[0.0, 0.0]])
+    model = GPMixture((X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256).integrate()
+    component = model.components[0]
+    lengthscale = component.kernel.lengthscales.numpy()
+    np.testing.assert_allclose(lengthscale, 2.0, rtol=1e-6)  # not 2 exp(-0.64)
+    weights = np.exp(component.log_weights)
+    logs = component.draws[:, 0]
+    np.testing.assert_allclose(weights @ logs, np.log(2.0), atol=0.02)
+    np.testing.assert_allclose(weights @ (logs - np.log(2.0)) ** 2, 0.64, rtol=0.05)
+
+
 @pytest.mark.parametrize(
     ("profile", "fixed", "seed"),
     [
@@ -277,6 +290,18 @@ def test_draws_have_the_moments_of_the_mixture(integrated):
     np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-9)
     single = integrated.predict_f_samples(X, full_cov=False)
     assert single.shape == (4, 1)
+
+
+def test_rows_in_batches_are_predicted_as_rows(integrated):
+    X = rows(6, seed=2)[0]
+    batches = X.reshape(2, 3, D)
+    for one, other in zip(integrated.predict_y(batches), integrated.predict_y(X), strict=True):
+        np.testing.assert_allclose(one, np.reshape(other, (2, 3, 1)), rtol=1e-12)
+    found = integrated.predict_quantiles(batches, [0.2, 0.7])
+    expected = np.reshape(integrated.predict_quantiles(X, [0.2, 0.7]), (2, 2, 3, 1))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert integrated.predict_f_samples(batches, 5).shape == (2, 5, 3, 1)
+    assert integrated.predict_f_samples(batches).shape == (2, 3, 1)
 
 
 def test_a_frozen_mixture_and_a_frozen_posterior_predict_as_the_mixture(integrated):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.models import test_swsgp as base
-from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, N, build, k, rows, spread
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, N, build, k, rows, spread
 from tests.oracles import swsgp as oracle
 
 SIZE = 6
@@ -33,3 +33,10 @@ def test_the_objective_is_that_of_dense_algebra(covariance, size):
     np.testing.assert_allclose(model.elbo((X, Y)), dense_objective(model, X, Y), rtol=1e-8)
     elbo = base.compiled_elbo(model)
     np.testing.assert_allclose(elbo(X, Y), dense_objective(model, X, Y), rtol=1e-8)
+
+
+@every_covariance
+def test_for_one_row_it_is_the_papers_objective(covariance):
+    X, Y = (part[:1] for part in rows())
+    union, paper = build(covariance, union=H), build(covariance, "paper")
+    np.testing.assert_allclose(union.elbo((X, Y)), paper.elbo((X, Y)), rtol=1e-10)

@@ -66,6 +66,18 @@ def test_mean_and_covariance_are_those_of_predict_f_whatever_the_number_of_featu
         assert max(deviations(posterior, X, num_features)) < 4.5
 
 
+def test_a_sharp_q_pins_the_draws_at_the_inducing_inputs():
+    """Up to the jitter, a noise of 1e-3 standard deviations of the prior."""
+    model = build(sizes=(7,), whiten=False)
+    model.q_sqrt[0].assign(1e-9 * np.eye(7)[None].repeat(2, axis=0))
+    Z = model.inducing_variable.sets[0].Z
+    expected = model.q_mu[0] + model.mean_function(Z)
+    draws = model.posterior().sample_functions(50, num_features=32, seed=4)
+    assert np.ptp(draws(Z + 1.0), axis=0).min() > 0.1
+    for draw in draws(Z):
+        np.testing.assert_allclose(draw, expected, atol=5 * np.sqrt(1.7e-6) * 3)
+
+
 def test_seeds():
     posterior, X = build().posterior(), inputs()
     fixed = [posterior.sample_functions(2, num_features=8, seed=1)(X) for _ in range(2)]

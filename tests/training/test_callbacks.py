@@ -23,6 +23,12 @@ def test_it_stops_after_patience_looks_without_a_rise():
     assert stops(EarlyStopping(every=1, patience=1), [1, 2, 2]) == 3
 
 
+def test_small_rises_do_not_count():
+    values = [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert stops(EarlyStopping(every=1, patience=2, min_delta=1.0), values) == 3
+    assert stops(EarlyStopping(every=1, patience=3, min_delta=0.4), values) is None
+
+
 def test_scores_come_from_held_out_rows_if_there_are_any():
     asked, scores = [], iter([[0.0], [1.0, 3.0], [2.0, 3.0], [2.0, 2.0], [1.0, 1.0]])
     held_out = np.zeros((2, 1)), np.zeros((2, 1))

@@ -99,6 +99,44 @@ def test_dense_gradients_move_as_the_known_optimizers_do(rng, name):
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_compiled_step_moves_all_or_nothing(rng, name):
+    """Rows of two variables and a dense one, in `tf.cond`, as models with sparse steps do it."""
+    values = rng.normal(size=(M, 2)), rng.normal(size=M), rng.normal(size=())
+    gradients = rng.normal(size=(3, 2)), rng.normal(size=2), np.float64(rng.normal())
+
+    def make():
+        a, b, c = (tf.Variable(value) for value in values)
+        optimizer = MAKERS[name]()
+        optimizer.dense = tf_keras.optimizers.SGD(0.5)
+        optimizer.build([a, b], [c])
+        return optimizer, a, b, c
+
+    def moves(optimizer, a, b, c):
+        optimizer.move_rows(a, tf.constant([4, 1, 2]), tf.constant(gradients[0]), 0.5)
+        optimizer.move_rows(b, tf.constant([6, 0]), tf.constant(gradients[1]), 0.5)
+        optimizer.move_dense([(tf.constant(gradients[2]), c)], 0.5)
+        optimizer.advance()
+        return tf.constant(True)
+
+    compiled, eager = make(), make()
+
+    @tf.function(autograph=False)
+    def step(move):
+        return tf.cond(move, lambda: moves(*compiled), lambda: tf.constant(False))
+
+    for move in (True, False, True):
+        assert bool(step(tf.constant(move))) is move
+    moves(*eager)
+    moves(*eager)
+    assert int(compiled[0].iterations) == 2
+    for mine, other in zip(compiled[1:], eager[1:], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(compiled[3], values[2] - 2 * 0.5 * 0.5 * gradients[2], atol=1e-15)
+    for mine, other in zip(compiled[0].variables, eager[0].variables, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-15)
+
+
 RATES = {
     "schedule": tf_keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5),
     "function": lambda step: 0.5 * 0.5 ** tf.cast(step, tf.float64),
