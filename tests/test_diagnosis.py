@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow.kernels import Matern52, SquaredExponential
 
 import gpflow_sparse as gs
-from gpflow_sparse.diagnosis import evidence, inducing
+from gpflow_sparse.diagnosis import evidence
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SoftKI
 from tests import battery
@@ -84,50 +84,6 @@ def test_the_bounds_are_those_of_naive_numpy_with_any_mean(P):
     np.testing.assert_allclose(bound["exact"], oracle.exact(k, X, e, NOISE), rtol=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("N", [1, 4, 60])
-def test_the_bounds_are_in_order_for_any_q(N, seed):
-    """Fewer rows than inducing points, and one row, included."""
-    model = solvegp(*points(7, 5))
-    rng = np.random.default_rng(seed)
-    for m, R in model.variational_parameters:
-        m.assign(rng.normal(size=m.shape))
-        R.assign(np.tril(rng.normal(size=R.shape)))
-    bound = gs.diagnostics(model, rows(N, seed=seed))["bound"]
-    values = [bound[name] for name in ("elbo", "collapsed", "exact", "upper")]
-    assert values == sorted(values)
-    parts = bound["elbo"] + bound["training_gap"] + bound["factorization_gap"]
-    np.testing.assert_allclose(parts, bound["collapsed"], rtol=1e-10)
-    assert min(bound["training_gap"], bound["factorization_gap"]) >= 0.0
-    assert bound["inducing_gap"] == bound["exact"] - bound["collapsed"]
-    assert bound["inducing_gap_from"] == "exact"
-    for name in ("elbo", "training_gap", "factorization_gap", "inducing_gap"):
-        np.testing.assert_allclose(bound[f"{name}_per_row"], bound[name] / N, rtol=1e-14)
-
-
-@pytest.mark.parametrize("P", [1, 2])
-def test_the_best_q_of_independent_sets_leaves_the_factorization_gap_only(P):
-    """The optimum in closed form: blocks of the precision of the best q, and its mean."""
-    X, Y = data = rows(P=P)
-    Z, O = points(7, 5)
-    model = solvegp(Z, O, num_latent_gps=P)
-    L = np.linalg.cholesky(k(np.vstack([Z, O]), np.vstack([Z, O])) + 1e-6 * np.eye(12))
-    A = np.linalg.solve(L, k(np.vstack([Z, O]), X))
-    precision = np.eye(12) + A @ A.T / NOISE
-    means = np.split(np.linalg.solve(precision, A @ Y / NOISE), [7])
-    for (m, R), mean, rows_of in zip(
-        model.variational_parameters, means, (slice(7), slice(7, 12)), strict=True
-    ):
-        m.assign(mean)
-        cov = np.linalg.inv(precision[rows_of, rows_of])
-        R.assign(np.linalg.cholesky(cov)[None].repeat(P, axis=0))
-    bound = gs.diagnostics(model, data)["bound"]
-    np.testing.assert_allclose(bound["training_gap"], 0.0, atol=1e-8)
-    assert bound["factorization_gap"] > 0.1
-    assert gs.diagnostics(svgp(Z, num_latent_gps=P), data)["bound"]["factorization_gap"] == 0.0
-    assert advice(model, data, "Train longer") == []
-
-
 def test_a_collapsed_bound_of_noise_far_below_the_signal_keeps_its_digits():
     data = rows(200)
     Z = points(12)[0]
@@ -149,17 +105,6 @@ def assert_close(a, b, rtol):
         a,
         b,
     )
-
-
-@pytest.mark.parametrize("build", [solvegp, svgp])
-def test_batches_add_up_to_all_rows_at_once(monkeypatch, build):
-    data = rows(50)
-    model = perturb(build(points(8)[0], num_data=50))
-    whole = gs.diagnostics(model, data)
-    monkeypatch.setattr(inducing, "BATCH_ROWS", 7)
-    streamed = gs.diagnostics(model, data)
-    whole.pop("advice"), streamed.pop("advice")
-    assert_close(streamed, whole, rtol=1e-9)
 
 
 def test_more_rows_than_the_exact_evidence_takes_leave_the_upper_bound(monkeypatch):
@@ -213,35 +158,6 @@ def test_condition_numbers_are_those_of_the_factored_matrices():
     union = np.vstack([Z, O])
     gaps = np.linalg.norm(union[:, None] - union[None], axis=2)[~np.eye(21, dtype=bool)]
     np.testing.assert_allclose(found["smallest_distance"], gaps.min() / SCALE, rtol=1e-12)
-
-
-def test_stock_svgp_is_factored_with_its_own_jitter():
-    Z = points(12)[0]
-    kernel = Matern52(variance=4.0, lengthscales=SCALE)
-    found = gs.diagnostics(svgp(Z, kernel=kernel), rows())["condition_numbers"]
-    K = 4.0 * k(Z, Z) + 1e-6 * np.eye(12)
-    (entry,) = found["matrices"]
-    np.testing.assert_allclose(entry["condition"], np.linalg.cond(K), rtol=1e-6)
-    assert found["jitter"] == 1e-6
-    np.testing.assert_allclose(found["relative_jitter"], 0.25e-6, rtol=1e-12)
-
-    drop_in = gpflow.models.SVGP(
-        kernel, gpflow.likelihoods.Gaussian(NOISE), OrthogonalInducingVariables(Z)
-    )
-    for model in (solvegp(Z, kernel=kernel), drop_in):
-        jitter = gs.diagnostics(model, rows())["condition_numbers"]["jitter"]
-        np.testing.assert_allclose(jitter, 4e-6, rtol=1e-12)
-
-
-def test_a_model_that_asks_for_more_jitter_is_factored_with_it():
-    Z, O = points(7, 5)
-    model = solvegp(Z, O)
-    model.jitter = 0.01
-    data = X, Y = rows()
-    found = gs.diagnostics(model, data)
-    assert found["condition_numbers"]["jitter"] == 0.01
-    expected = oracle.collapsed(k, X, Y, np.vstack([Z, O]), NOISE, 0.01)
-    np.testing.assert_allclose(found["bound"]["collapsed"], expected, rtol=1e-8)
 
 
 def advice(model, data, start):
@@ -340,24 +256,6 @@ def test_a_regression_model_brings_its_bound_and_its_rows():
     assert notes(other) == {"bound.elbo": "data are not the rows that the model holds."}
     with pytest.raises(ValueError, match="data must be a tuple"):
         gs.diagnostics(gpflow.models.SVGP(Matern52(), model.likelihood, data[0][:2]))
-
-
-@pytest.mark.parametrize("name", ["grief", "grief_corrected", "basis_gpr", "basis_gpr_fourier"])
-def test_a_model_over_weights_brings_its_bound_and_the_evidence_of_its_kernel(name):
-    model = perturb(battery.REGRESSIONS[name].build())
-    found = gs.diagnostics(model)
-    assert json.dumps(found, allow_nan=False)
-    X, Y = (np.asarray(part) for part in model.data)
-    exact = gpflow.models.GPR((X, Y), model.kernel, model.mean_function)
-    exact.likelihood.variance.assign(model.likelihood.variance)
-    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
-    np.testing.assert_allclose(found["bound"]["exact"], exact.log_marginal_likelihood(), rtol=1e-6)
-    assert found["bound"]["elbo"] <= found["bound"]["exact"] + 1e-6
-    assert found["calibration"]["count"] == X.shape[0] * model.num_latent_gps
-    kind = type(model).__name__
-    assert found["notes"]["inducing points"] == f"{kind} has no inducing points of one function."
-    other = gs.diagnostics(model, (X[:-1], Y[:-1]))
-    assert other["notes"]["bound.elbo"] == "data are not the rows that the model holds."
 
 
 @pytest.mark.parametrize("num_data", [None, 60])

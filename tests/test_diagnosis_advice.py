@@ -28,33 +28,6 @@ def draws_of_the_prior(N=600, seed=3):
     return X, np.linalg.cholesky(K) @ rng.normal(size=(N, 1))
 
 
-def test_a_model_that_made_the_data_is_calibrated_and_gets_no_warning():
-    X, Y = draws_of_the_prior()
-    train, test = (X[::2], Y[::2]), (X[1::2], Y[1::2])
-    model = optimal(svgp(np.linspace(-3.1, 3.1, 40)[:, None]), train)
-    found = gs.diagnostics(model, test)["calibration"]
-    n = found["count"]
-    assert n == 300
-    assert abs(found["pit_mean"] - 0.5) < 4 * np.sqrt(1 / 12 / n)
-    assert abs(found["pit_variance"] - 1 / 12) < 4 * np.sqrt(1 / 180 / n)
-    assert found["pit_ks"] < 1.63 / np.sqrt(n)  # 1 in 100
-    for entry in found["coverage"]:
-        p = entry["nominal"]
-        assert abs(entry["observed"] - p) < 4 * np.sqrt(p * (1 - p) / n)
-    assert [e["nominal"] for e in found["coverage"]] == [0.5, 0.8, 0.9, 0.95, 0.99]
-    (sentence,) = gs.diagnostics(model, train)["advice"]
-    assert sentence.startswith("More inducing points would not help")
-
-
-def test_training_is_advised_exactly_for_an_undertrained_q():
-    data = rows()
-    Z = points(9)[0]
-    (sentence,) = advice(svgp(Z), data, "Train longer")
-    gap = gs.diagnostics(svgp(Z), data)["bound"]["training_gap_per_row"]
-    assert f"{gap:.2g} nats per row, and training can gain no more" in sentence
-    assert advice(optimal(svgp(Z), data), data, "Train longer") == []
-
-
 def test_inducing_points_are_advised_exactly_where_they_are_too_few():
     X, Y = draws_of_the_prior(200)
     few, many = (np.linspace(-3, 3, M)[:, None] for M in (4, 60))
@@ -92,35 +65,6 @@ def test_an_input_that_hardly_matters_is_named_and_one_that_matters_is_not():
     steep = SquaredExponential(lengthscales=[0.7, 60.0], variance=1e4)
     for kernel in (usual, steep):
         assert advice(svgp(Z, kernel=kernel), data, "Input column") == []
-
-
-def test_lengthscales_shorter_than_the_gaps_between_rows_memorize():
-    X = np.arange(30.0)[:, None]
-    data, Z = (X, np.sin(X)), X[::3]
-    short, fine = (SquaredExponential(lengthscales=scale) for scale in (0.4, 2.0))
-    (sentence,) = advice(svgp(Z, kernel=short), data, "The model memorizes")
-    found = gs.diagnostics(svgp(Z, kernel=short), data)["hyperparameters"]
-    np.testing.assert_allclose(found["nearest_neighbor_distance"], 2.5, rtol=1e-9)
-    explained = np.exp(-(2.5**2))  # the squared correlation
-    np.testing.assert_allclose(found["nearest_neighbor_explains"], explained, rtol=1e-6)
-    assert f"{explained:.1%}" in sentence
-    assert advice(svgp(Z, kernel=fine), data, "The model memorizes") == []
-
-
-@pytest.mark.parametrize(
-    ("noise", "start"),
-    [(1.5e-6, "The noise variance is at its lower bound"), (0.1, None), (0.6, "The noise")],
-)
-def test_noise_at_a_bound_or_as_large_as_the_data_is_named(noise, start):
-    """The variance of these Y is about 0.55."""
-    model = svgp(points(9)[0], gpflow.likelihoods.Gaussian(noise))
-    found = advice(model, rows(), "The noise variance")
-    if start is None:
-        assert found == []
-    else:
-        (sentence,) = found
-        assert sentence.startswith(start)
-        assert ("explains almost nothing" in sentence) == (noise > 0.5)
 
 
 @pytest.mark.parametrize(("factor", "word"), [(0.2, "narrow"), (1.0, None), (5.0, "wide")])

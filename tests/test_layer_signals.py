@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.models import SOLVEGP, DeepGP, GPLayer
 from gpflow_sparse.training import FitState, LayerSignals
 from tests.models.test_deep import N, convolutions, frozen, fully_connected, gaussian
 from tests.oracles import deep
@@ -60,25 +60,6 @@ def test_the_prior_without_mean_is_noise_alone(rng):
     assert [entry["ratio"] for entry in found] == [0.0, 0.0]
     assert [entry["input_fraction"] for entry in found] == [None, None]
     np.testing.assert_allclose([entry["noise"] for entry in found], [1.7, 0.6], rtol=1e-5)
-
-
-def test_filters_pass_their_responses_on_with_little_noise(rng):
-    """Patches of all images as inducing patches: what is left is jitter and 1e-6 of the prior."""
-    images, filters = rng.normal(size=(4, 16)), rng.normal(size=(4, 3))
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=2.0)
-    empty = ConvLayer(kernel, np.zeros((1, 4)), (4, 4), (2, 2), num_latent_gps=3)
-    patches = np.asarray(empty.grid.patches(images))  # [4, 9, 4]
-    hidden = ConvLayer(kernel, patches.reshape(-1, 4), (4, 4), (2, 2), num_latent_gps=3)
-    last = GPLayer(gpflow.kernels.SquaredExponential(lengthscales=5.0), np.zeros((1, 27)))
-    model = DeepGP([hidden, last], gpflow.likelihoods.Gaussian())
-    (before,) = layer_signals(model, images)
-    assert before["signal"] == 0.0
-    hidden.start_at(filters)
-    (after,) = layer_signals(model, images)
-    responses = np.var(patches @ filters, axis=0).mean(axis=0)  # over images, then patches
-    found = [channel["signal"] for channel in after["channels"]]
-    np.testing.assert_allclose(found, responses, rtol=1e-2)
-    assert after["noise"] < 1e-4 * before["noise"]
 
 
 def test_a_model_without_hidden_layers_or_one_row_has_a_note(rng):

@@ -96,21 +96,21 @@ CEILINGS = {
     "gpflow_sparse/tables/report": 464,
     "gpflow_sparse/training": 3319,
     "gpflow_sparse/validation": 1006,
-    "tests": 5416,
-    "tests/bases": 1594,
-    "tests/bench": 1898,
-    "tests/covariances": 184,
-    "tests/data": 1057,
-    "tests/hostile": 3506,
-    "tests/inducing_variables": 1001,
-    "tests/inference": 918,
-    "tests/initialization": 747,
-    "tests/kernels": 628,
-    "tests/models": 6266,
-    "tests/numerics": 1177,
-    "tests/oracles": 2443,
-    "tests/persistence": 2142,
-    "tests/posteriors": 1171,
+    "tests": 4933,
+    "tests/bases": 1036,
+    "tests/bench": 1441,
+    "tests/covariances": 154,
+    "tests/data": 956,
+    "tests/hostile": 3416,
+    "tests/inducing_variables": 743,
+    "tests/inference": 806,
+    "tests/initialization": 559,
+    "tests/kernels": 503,
+    "tests/models": 5182,
+    "tests/numerics": 818,
+    "tests/oracles": 2369,
+    "tests/persistence": 1975,
+    "tests/posteriors": 1005,
     "tests/tables": 0,
     "tests/tables/cli": 1100,
     "tests/tables/estimators": 745,
@@ -118,8 +118,8 @@ CEILINGS = {
     "tests/tables/methods": 587,
     "tests/tables/reading": 1819,
     "tests/tables/report": 381,
-    "tests/training": 4114,
-    "tests/validation": 385,
+    "tests/training": 3638,
+    "tests/validation": 252,
 }
 MAX_SLACK = 50
 MAX_FILE_LINES = 500
@@ -259,21 +259,6 @@ def test_nothing_below_the_models_imports_a_method():
     assert [(m, t) for m in shared for t in graph[m] if method_of(t)] == []
 
 
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        ("models/softki/model.py", "from gpflow_sparse.models.grief import GRIEF"),
-        ("models/deep/model.py", "from gpflow_sparse.models.solvegp.posterior import x"),
-        ("training/fit.py", "from gpflow_sparse.models.swsgp.closed_form import x"),
-    ],
-)
-def test_a_made_up_import_across_methods_is_caught(tmp_path, path, line):
-    package = copy_with(tmp_path, {path: line})
-    assert [module for module, _ in across(read_package(package))] == [
-        module_name(package / path, package)
-    ]
-
-
 def test_no_modules_import_each_other_in_a_circle():
     assert circles(read_package()) == []
 
@@ -320,19 +305,6 @@ def test_a_made_up_upward_import_is_caught(tmp_path, path, line, target):
     assert (module, target) in upward(read_package(package))
 
 
-def test_a_made_up_circle_on_one_level_is_caught(tmp_path):
-    package = copy_with(
-        tmp_path,
-        {
-            "training/fit.py": "from gpflow_sparse.training import feed",
-            "training/feed.py": "def f():\n    from .loop import TrainingLoop",
-            "training/loop.py": "import gpflow_sparse.training.fit",
-        },
-    )
-    (circle,) = circles(read_package(package))
-    assert set(circle) == {f"{NAME}.training.{stem}" for stem in ("fit", "feed", "loop")}
-
-
 def copy_with(tmp_path, sources):
     """A package of empty files where ours has files, but for ``sources``."""
     for path in PACKAGE.rglob("*.py"):
@@ -375,12 +347,6 @@ def test_folders_stay_below_their_ceilings_of_lines_which_fall_with_them():
 def test_functions_have_at_most_40_lines_of_body():
     found = {str(p): long_bodies(p.read_text()) for p in SOURCES}
     assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_body_lines_leave_the_signature_and_the_docstring_out():
-    source = 'def f(\n    a,\n):\n    """Two\n    lines."""\n' + "    a += 1\n" * 41
-    assert long_bodies(source) == [("f", 41)]
-    assert long_bodies(source.replace("    a += 1\n", "", 1)) == []
 
 
 # Without a seeded block, these take a seed from TensorFlow's global generator, as its documentation

@@ -93,27 +93,6 @@ def test_laplace_at_variance_zero_is_the_site_itself():
             assert by_variance == 0.0
 
 
-@pytest.mark.parametrize("variance", [1e-30, 1e-4, 1.0, 1e8])
-@pytest.mark.parametrize("d", [0.0, 1e-8, 0.3, 40.0, 1e6])
-def test_laplace_has_finite_derivatives_everywhere(d, variance):
-    for b in (1e-5, 1e-3, 1.0, 50.0):
-        site = Laplace(b)
-        for method in (site.variational_expectations, site.predict_log_density):
-            value, slopes = gradients(
-                lambda m, v, method=method: method(None, m[None], v[None], np.array([d])),
-                0.0,
-                variance,
-            )
-            assert np.isfinite([value, *slopes]).all()
-            assert abs(slopes[0]) <= (1.0 + 1e-9) / b
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-7, np.nan, True, "1", [1.0, 2.0]])
-def test_laplace_needs_a_positive_scale(scale):
-    with pytest.raises(ValueError, match=r"scale must "):
-        Laplace(scale)
-
-
 def test_logit_is_its_definition(rng):
     site, F, Y = BernoulliLogit(), 5.0 * rng.normal(size=(N, P)), labels(rng)
     expected = oracle.logit_log_prob(F, Y).sum(axis=-1)
@@ -308,25 +287,6 @@ def test_the_trapezoid_rule_wins_for_wide_gaussians(deviation):
             assert error > 0.9 * largest
 
 
-def test_the_trapezoid_rule_is_exact_for_constants_at_any_width():
-    for rule in (TrapezoidQuadrature(), TrapezoidQuadrature(5, 1.0), TrapezoidQuadrature(2, 3.0)):
-        value = rule(tf.ones_like, np.zeros((3, 1)), np.ones((3, 1)))
-        np.testing.assert_allclose(value, 1.0, rtol=1e-15)
-    mean, variance = np.array([[0.4, -2.0]]), np.array([[0.3, 5.0]])
-    second = TrapezoidQuadrature()(tf.square, mean, variance)
-    np.testing.assert_allclose(second, mean**2 + variance, rtol=1e-12)
-
-
-def test_at_variance_zero_the_rule_is_the_function():
-    site = BernoulliLogit()
-    value, (by_mean, by_variance) = gradients(
-        lambda m, v: site.variational_expectations(None, m[None], v[None], np.ones(1)), 0.7, 0.0
-    )
-    np.testing.assert_allclose(value, oracle.logit_log_prob(0.7, 1.0), rtol=1e-14)
-    np.testing.assert_allclose(by_mean, 1.0 / (1.0 + np.exp(0.7)), rtol=1e-14)
-    assert by_variance == 0.0
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -352,36 +312,6 @@ def data(rng, likelihood):
 def model(likelihood, X):
     features = OrthogonalInducingVariables(X[:6], X[6:10])
     return SOLVEGP(gpflow.kernels.Matern52(), likelihood, features, num_data=len(X))
-
-
-def test_labels_are_zero_and_one(rng):
-    X, Y = data(rng, BernoulliLogit())
-    built = model(BernoulliLogit(), X)
-    assert np.isfinite(built.elbo((X, Y)))
-    expected = r"Y must hold labels 0 or 1 \(not -1 and 1\) for BernoulliLogit, but has"
-    with pytest.raises(ValueError, match=expected):
-        built.elbo((X, 2.0 * Y - 1.0))
-
-
-@pytest.mark.parametrize("make", [Laplace, BernoulliLogit, StudentT])
-def test_single_precision(rng, make):
-    (m, v), Y = moments(rng), labels(rng)
-    exact = make()
-    arguments = [a.astype(np.float32) for a in (m, v, Y)]
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        single = make()
-        for name in ("variational_expectations", "predict_log_density"):
-            value = getattr(single, name)(None, *arguments)
-            assert value.dtype == tf.float32
-            np.testing.assert_allclose(value, getattr(exact, name)(None, m, v, Y), rtol=1e-5)
-        moments_of = zip(
-            single.predict_mean_and_var(None, *arguments[:2]),
-            exact.predict_mean_and_var(None, m, v),
-            strict=True,
-        )
-        for value, expected in moments_of:
-            assert value.dtype == tf.float32
-            np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 def test_noise_that_depends_on_inputs_is_gpflows_in_closed_form(rng):

@@ -9,7 +9,6 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import (
-    FiniteBasis,
     GridEigenfunctions,
     Hybrid,
     KernelDictionary,
@@ -35,7 +34,6 @@ from gpflow_sparse.models import (
     DeepGP,
     GPLayer,
 )
-from tests.models import test_basis
 
 NOISE = 0.2
 
@@ -69,21 +67,6 @@ BASES = {
     ),
 }
 every_basis = pytest.mark.parametrize("basis", BASES.values(), ids=list(BASES))
-
-
-@pytest.mark.parametrize(
-    ("table", "exceptions"),
-    [
-        (BASES, set()),
-        # its own model is compared with GPflow in tests/models/test_softki.py
-        (test_basis.BASES, {SoftInterpolation}),
-    ],
-    ids=["matrix", "models"],
-)
-def test_every_public_basis_is_in_the_tables(table, exceptions):
-    public = {getattr(gs.bases, name) for name in gs.bases.__all__}
-    public = {kind for kind in public if isinstance(kind, type) and issubclass(kind, FiniteBasis)}
-    assert public - {FiniteBasis} - {type(build()) for build in table.values()} == exceptions
 
 
 def data(labels=False):
@@ -149,33 +132,6 @@ def test_the_exact_posterior_is_the_best_q(basis):
         model.predict_f(inputs())[0], exact.predict_f(inputs())[0], atol=2e-4
     )
     assert float(model.exact_elbo(batch)) < evidence - 1e-3
-
-
-@pytest.mark.parametrize("weighting", ["counts", "paper", "chain"])
-@pytest.mark.parametrize("labels", [False, True], ids=["gaussian", "logit"])
-def test_points_that_all_rows_see_are_a_basis_of_kernels_there(labels, weighting):
-    """With all points for neighbors, any weighting is the bound over that basis and its rest."""
-    rng, Z, likelihood = np.random.default_rng(3), inputs()[:7], gpflow.likelihoods.Gaussian(NOISE)
-    likelihood = BernoulliLogit() if labels else likelihood
-    mean, factor = rng.normal(size=(7, 1)), np.tril(rng.normal(size=(7, 7))) + 2.0 * np.eye(7)
-    local = SWSGP(
-        kernel(), likelihood, NeighborInducingPoints(Z, 7), covariance="dense", num_data=20,
-        kl_weighting=weighting, q_mu=mean, q_sqrt=factor[None],
-    )  # fmt: skip
-    batch = data(labels)
-    local.count_neighbors(batch[0])
-    K = kernel()(Z).numpy() + 1.4e-6 * np.eye(7)
-    T = np.linalg.inv(np.linalg.cholesky(K))  # whitens values of f, not weights
-    q_sqrt = np.linalg.cholesky(T @ factor @ factor.T @ T.T)[None]
-    whole = BasisSVGP(
-        KernelDictionary(kernel(), Z), likelihood, q_mu=T @ mean, q_sqrt=q_sqrt, num_data=20
-    )
-    np.testing.assert_allclose(local.elbo(batch), whole.elbo(batch), rtol=1e-6)
-    for full_cov in (False, True):
-        for got, expected in zip(
-            local.predict_f(batch[0], full_cov), whole.predict_f(batch[0], full_cov), strict=True
-        ):
-            np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 # Inducing x structure x depth: a set of points, patches or located patches; one set, orthogonal
@@ -287,49 +243,6 @@ def of_top(rng, inputs=3):
     options = {"q_mu": q_mu, "q_sqrt": q_sqrt}
     shallow = SOLVEGP(prior, gpflow.likelihoods.Gaussian(NOISE), sets, **options)
     return shallow, GPLayer(prior, sets, **options)
-
-
-@every_cell
-def test_a_last_layer_reads_what_the_hidden_one_puts_out(rng, build):
-    """Behind a layer of patches, whose output is an image of 5 x 4 pixels."""
-    shallow, layer = build(rng, 2)
-    prior = gpflow.kernels.SquaredExponential(lengthscales=2.0)
-    Z, (q_mu, q_sqrt) = rng.normal(size=(4, 4)), some_q(rng, [4], 1)
-    head = ConvLayer(prior, Z, (6, 5), (2, 2), q_mu=q_mu, q_sqrt=q_sqrt)
-    rows = SOLVEGP(
-        prior, gpflow.likelihoods.Gaussian(NOISE), OrthogonalInducingVariables(Z), q_mu=q_mu,
-        q_sqrt=q_sqrt,
-    )  # fmt: skip
-    X, eps = rng.normal(size=(4, 30)), rng.normal(size=(2, 4, PIXELS))
-    moments = [np.reshape(m, (4, PIXELS)) for m in rows.predict_f(np.asarray(head.grid.patches(X)))]
-    model = DeepGP([head, layer], gpflow.likelihoods.Gaussian(NOISE))
-    for s, found in enumerate(zip(*model.propagate(X, [eps]), strict=True)):
-        hidden = moments[0] + np.sqrt(moments[1]) * eps[s]
-        for got, expected in zip(found, shallow.predict_f(hidden), strict=True):
-            np.testing.assert_allclose(got, expected, atol=1e-8)
-    np.testing.assert_allclose(model.prior_kl(), rows.prior_kl() + shallow.prior_kl(), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "build", [b for name, b in CELLS.items() if name.startswith("points")],
-    ids=[name for name in CELLS if name.startswith("points")],
-)  # fmt: skip
-def test_a_layer_of_patches_believes_of_each_what_the_shallow_model_does(rng, build):
-    """Patches of 4 x 5 pixels, of which an image of 5 x 6 has four."""
-    shallow, layer = build(rng, 2)
-    q = {"q_mu": [m.numpy() for m in layer.q_mu], "q_sqrt": [R.numpy() for R in layer.q_sqrt]}
-    hidden = ConvLayer(layer.kernel, layer.inducing_variable, (5, 6), (4, 5), num_latent_gps=2, **q)
-    last, top = of_top(rng, 8)
-    model = DeepGP([hidden, top], gpflow.likelihoods.Gaussian(NOISE))
-    X, eps = rng.normal(size=(3, 30)), rng.normal(size=(2, 3, 8))
-    cut = np.asarray(hidden.grid.patches(X)).reshape(12, PIXELS)
-    mean, var = (np.reshape(m, (3, 8)) for m in shallow.predict_f(cut))
-    for s, found in enumerate(zip(*model.propagate(X, [eps]), strict=True)):
-        h = mean + np.sqrt(var) * eps[s]
-        for got, expected in zip(found, last.predict_f(h), strict=True):
-            np.testing.assert_allclose(got, expected, atol=1e-8)
-    kl = model.prior_kl() - last.prior_kl()  # one for all patches
-    np.testing.assert_allclose(kl, shallow.prior_kl(), rtol=1e-9)
 
 
 def conv_layer_of(kind, rng):

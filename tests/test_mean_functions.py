@@ -7,7 +7,6 @@ import tensorflow as tf
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import gpflow_sparse as gs
-from gpflow_sparse import mean_functions
 from gpflow_sparse.mean_functions import (
     BoostedTrees,
     RectifiedFilters,
@@ -38,13 +37,6 @@ def test_identity_convolution_takes_the_center_of_each_patch(rng, patch_shape, c
     assert not function.trainable_variables
 
 
-def test_as_many_outputs_as_inputs_are_the_inputs(rng):
-    X = rng.normal(size=(6, 3))
-    np.testing.assert_array_equal(pca(X, 3)(X), X)
-    np.testing.assert_array_equal(pca(X, 5)(X), np.concatenate([X, np.zeros((6, 2))], axis=1))
-    assert not pca(X, 3).trainable_variables
-
-
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_fewer_outputs_are_the_directions_of_most_variance(rng, offset):
     """Eigenvectors of the covariance, by descending eigenvalue, whatever the mean."""
@@ -65,17 +57,6 @@ def test_fewer_outputs_are_the_directions_of_most_variance(rng, offset):
         np.testing.assert_allclose(function(np.zeros((1, 4))), np.zeros((1, G)))  # no constant
 
 
-def test_they_take_the_float_type_of_gpflow(rng, float_type):
-    X = rng.normal(size=(9, 4)).astype(float_type)
-    for function in (
-        pca(X, 2),
-        pca(X, 4),
-        RectifiedFilters(X[:4]),
-        identity_convolution((2, 2), 1, 3),
-    ):
-        assert function(X).dtype == float_type
-
-
 def test_rectified_filters_move_in_steps_of_a_tenth(rng):
     """A step of gradient descent of rate 1 changes the weights by 1 / 100 of their gradient."""
     A, X = rng.normal(size=(4, 2)), rng.normal(size=(9, 4))
@@ -91,12 +72,6 @@ def test_rectified_filters_move_in_steps_of_a_tenth(rng):
     above = (X @ A > 0.0).astype(float)  # [N, G]
     np.testing.assert_allclose(function.A, A + 0.01 * X.T @ above, rtol=1e-10)
     np.testing.assert_allclose(function.b, 0.01 * above.sum(axis=0), rtol=1e-10)
-
-
-def test_a_model_adds_them(rng):
-    X, Y = rng.normal(size=(9, 4)), rng.normal(size=(9, 2))
-    model = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1e-12), pca(X, 2))
-    np.testing.assert_allclose(model.predict_f(X)[0], pca(X, 2)(X), atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +119,6 @@ def test_trees_are_those_of_scikit_learn(boosted, monkeypatch):
     assert not trees.trainable_variables
 
 
-def test_trees_take_float32(boosted):
-    """Rows are compared in float64, as scikit-learn compares them."""
-    models, X, _ = boosted
-    rows = X.astype(np.float32)
-    found = BoostedTrees.from_scikit_learn(models)(tf.constant(rows))
-    expected = np.mean([model.predict(rows.astype(float)) for model in models], axis=0)
-    assert found.dtype == tf.float32
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
-
-
 def test_other_models_than_boosted_trees_of_squared_error_are_refused(boosted):
     models, X, _ = boosted
     absolute = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(X, X[:, 0])
@@ -183,15 +148,6 @@ def classifiers(request):
     return models, X, logits.reshape(len(X), -1)
 
 
-def test_trees_of_classes_are_those_of_scikit_learn(classifiers, monkeypatch):
-    models, X, expected = classifiers
-    trees = BoostedTrees.from_scikit_learn(models)
-    assert trees.num_outputs == expected.shape[1]
-    np.testing.assert_allclose(trees(X), expected, rtol=1e-10, atol=1e-12)
-    monkeypatch.setattr("gpflow_sparse.mean_functions._PAIRS", 4 * len(X))  # blocks of 3 or 4
-    np.testing.assert_allclose(trees(X[:]), expected, rtol=1e-10, atol=1e-12)
-
-
 def test_rows_that_are_known_have_the_log_odds_that_were_given(classifiers):
     """Equal rows their average, -0.0 as 0.0; in a graph, and beside inputs that are not known."""
     models, X, logits = classifiers
@@ -212,26 +168,6 @@ def test_rows_that_are_known_have_the_log_odds_that_were_given(classifiers):
         np.testing.assert_allclose(call(tf.constant(mixed))[5:], others, rtol=1e-12)
     assert function(rows[:6].reshape(2, 3, 3)).shape == (2, 3, logits.shape[1])
     assert len(function.trainable_variables) == 2
-
-
-def test_rows_that_are_known_are_found_after_a_round_trip_through_their_units(classifiers):
-    """Rows to score come back from standardized units, which changes last bits."""
-    trees, rng = BoostedTrees.from_scikit_learn(classifiers[0]), np.random.default_rng(0)
-    X = rng.normal(0.3, 1.7, size=(2000, 3))
-    scaler = gs.Standardizer.fit(X)
-    rows = scaler.transform_inputs(X)
-    again = scaler.transform_inputs(rows * scaler.x_scale.numpy() + scaler.x_mean.numpy())
-    assert np.any(again != rows, axis=1).sum() > 20
-    function = TreeLogits(trees, rows, rng.normal(size=(2000, trees.num_outputs)))
-    np.testing.assert_array_equal(function(again), function(rows))
-
-
-def test_rows_of_small_integers_have_different_keys():
-    """Their floating point numbers differ in few bits."""
-    grid = np.stack(np.meshgrid(*[np.arange(20.0)] * 3), axis=-1).reshape(-1, 3)
-    rows = np.hstack([grid, np.zeros((len(grid), 30))])
-    keys = mean_functions._row_keys(tf.constant(rows))
-    assert len(np.unique(keys)) == len(rows)
 
 
 def test_a_model_with_log_odds_of_trees_is_saved_and_exported(classifiers, tmp_path):

@@ -31,20 +31,3 @@ def test_every_kind_of_mistake_is_made_in_mathematics_alone():
         ("-var / len", "-var * len"),
     ]
     assert found == {SOURCE.replace(old, new, 1) for old, new in expected}
-
-
-def test_mutations_are_spread_over_modules_and_compile():
-    many, drawn = mutations.draw(200, seed=1), mutations.draw(40, seed=1)
-    assert drawn == many[:40]
-    assert len({mutation.path for mutation in drawn}) == 40
-    folders = {mutation.path.split("/")[1] for mutation in many}
-    assert {"data", "models", "numerics", "persistence", "tables", "training"} <= folders
-    for mutation in drawn:
-        source = (mutations.ROOT / mutation.path).read_text(encoding="utf-8")
-        compile(mutation.apply(source), mutation.path, "exec")
-
-
-def test_the_tests_of_a_module_come_first():
-    files = mutations.relevant_tests("gpflow_sparse/numerics/linalg.py", mutations.ROOT)
-    assert files[0] == "tests/numerics/test_linalg.py"
-    assert len(files) == len(list((mutations.ROOT / "tests").rglob("test_*.py")))

@@ -92,10 +92,6 @@ def test_every_source_file_a_page_names_exists(page):
     assert missing == []
 
 
-def test_the_errata_name_tests():
-    assert len(cited_tests((DOCS / "errata.md").read_text())) >= 9
-
-
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
 def test_pages_of_methods_have_one_order(page):
     """A figure, code, when it pays in three lines, options, mistakes, mathematics."""
@@ -126,8 +122,3 @@ def test_the_drawing_has_these_imports_upward():
     upward = {(a, b) for a in arrows for b in arrows[a] if heights[b] > heights[a]}
     assert upward == {("tables/methods", "tables/fitting")}
     assert "numerics" not in arrows["models"]  # it follows from other imports
-
-
-def test_links_are_found_in_prose_and_not_in_code():
-    text = "[a](b.md#c) ![d](e.png) [f](https://g.h) [i](#j) `[k](l)`\n```\n[m](n)\n```\n"
-    assert links(text) == ["b.md", "e.png"]

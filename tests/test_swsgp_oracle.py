@@ -5,7 +5,7 @@ import pytest
 
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import gaussian_elbo as orthogonal_elbo
-from tests.oracles.solvegp import gaussian_kl, matern52
+from tests.oracles.solvegp import matern52
 
 N, M, NOISE, EPS = 60, 40, 0.1, 1e-6
 k = oracle.with_lengthscales(matern52, 1.0, 0.3)
@@ -29,32 +29,6 @@ def svgp(X, y, Z, m, S):
     """SVGP's elbo as SOLVE-GP's oracle has it, without a second set."""
     none = np.zeros((0, 1)), np.zeros(0), np.zeros((0, 0))
     return orthogonal_elbo(k, Z, none[0], EPS, (m, none[1]), (S, none[2]), X, y, NOISE)
-
-
-def test_all_neighbors_are_svgp(rng):
-    X, y, Z = w1()
-    m, S = some_q(rng)
-    sets, elbo = oracle.nearest(X, Z, M), svgp(X, y, Z, m, S)
-    for kind in ("paper", "counts"):
-        w = oracle.kl_weights(kind, sets, M)
-        np.testing.assert_allclose(w, np.full(N, 1.0 / N))
-        value = oracle.objective(k, X, y, Z, sets, w, m, S, EPS, NOISE)
-        assert value == pytest.approx(elbo, rel=1e-9)
-    chain = oracle.chain_objective(k, X, y, Z, sets, M, m, S, EPS, NOISE)
-    assert chain == pytest.approx(elbo, rel=1e-6)  # K is near singular
-    union = oracle.union_objective(k, X, y, Z, np.arange(M), m, S, EPS, NOISE)
-    assert union == pytest.approx(elbo, rel=1e-9)
-
-
-def test_the_terms_of_the_chain_are_its_kl(rng):
-    _, _, Z = w1()
-    m, S = some_q(rng)
-    S = np.diag(np.diag(S))
-    for H in (1, 5, M):
-        terms = oracle.chain_terms(k, Z, H, m, S, EPS)
-        assert terms.sum() == pytest.approx(oracle.chain_kl(k, Z, H, m, S, EPS), rel=1e-9)
-    K = k(Z, Z) + EPS * np.eye(M)
-    assert terms.sum() == pytest.approx(gaussian_kl(m, S, K), rel=1e-6)
 
 
 def test_disjoint_cells_are_svgps_of_their_own(rng):

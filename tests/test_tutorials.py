@@ -73,10 +73,3 @@ def test_a_page_prints_what_it_shows(page, tmp_path, monkeypatch, capsys):
         else:
             assert text
             require_shown_is_printed(text, printed)
-
-
-def test_lines_must_be_equal_and_in_order():
-    require_shown_is_printed("b\nd", "a\nb\nc\nd")
-    for shown in ("b 1", "d\nb"):
-        with pytest.raises(AssertionError):
-            require_shown_is_printed(shown, "a\nb\nc\nd")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import stats
 
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.bases.fourier import draw_frequencies, hashed_frequencies
+from gpflow_sparse.bases.fourier import hashed_frequencies
 from tests.oracles import bases as oracle
 
 DEGREES = {
@@ -35,20 +35,6 @@ def frequencies(degrees, count, D, seed, orthogonal=False):
     return hashed_frequencies(degrees, seed, indices, D, tf.float64, orthogonal=orthogonal).numpy()
 
 
-@every_kernel
-@both_ways
-def test_columns_are_those_of_the_oracle(kind, orthogonal):
-    """Up to the last of 1e7 columns, of which no other costs anything."""
-    m = 10_000_000
-    indices = [0, 1, 2, 3, 11, 4_000_001, 5_000_000, m - 2, m - 1, 3]
-    X = inputs()
-    expected = oracle.fourier_columns(
-        X, indices, m, DEGREES[kind], 2**32 - 1, 1.7, np.array(LENGTHSCALES), orthogonal
-    )
-    basis = RandomFourier(kernel(kind), m, orthogonal=orthogonal, seed=2**32 - 1)
-    np.testing.assert_allclose(basis(X, indices), expected, rtol=1e-9, atol=1e-15)
-
-
 @both_ways
 def test_all_columns_and_features_are_those_of_the_oracle(orthogonal):
     """Ten features of blocks of three frequencies: the last block is not a whole one."""
@@ -68,12 +54,6 @@ def test_frequencies_follow_the_spectral_density(kind, orthogonal):
     require_spectral_density(frequencies(degrees, 3000, D, 2, orthogonal), degrees)
 
 
-@every_kernel
-def test_frequencies_of_a_generator_follow_the_same_density(kind):
-    W = draw_frequencies(kind(), 3000, 3, np.random.default_rng(2))
-    require_spectral_density(W, DEGREES[kind])
-
-
 def require_spectral_density(W, degrees):
     D = W.shape[1]
     coordinate = stats.norm() if np.isinf(degrees) else stats.t(degrees)
@@ -84,42 +64,6 @@ def require_spectral_density(W, degrees):
     assert stats.kstest((W**2).mean(axis=1), radius.cdf).pvalue > 1e-3
 
 
-def test_indices_pick_columns():
-    basis, X = RandomFourier(kernel(), 20, seed=6), inputs()
-    everything = basis(X).numpy()
-    assert everything.shape == (6, basis.num_basis)
-    for indices in ([3], [0, 1, 19, 7, 7], np.arange(20), tf.constant([5, 2], tf.int32)):
-        np.testing.assert_allclose(
-            basis(X, indices), everything[:, np.asarray(indices)], atol=1e-13
-        )
-    # a sine and a cosine of one angle
-    pairs = everything.reshape(6, 10, 2)
-    np.testing.assert_allclose((pairs**2).sum(axis=-1), 1.7 / 10, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dims", [[2, 0], slice(0, 2)], ids=["list", "slice"])
-def test_active_dims_are_honored(dims):
-    X = inputs()
-    k = gpflow.kernels.Matern32(lengthscales=[0.5, 2.0], active_dims=dims)
-    plain = gpflow.kernels.Matern32(lengthscales=[0.5, 2.0])
-    chosen = RandomFourier(k, 8, seed=9)(X)
-    np.testing.assert_allclose(chosen, RandomFourier(plain, 8, seed=9)(X[:, dims]), atol=1e-14)
-
-
-@both_ways
-def test_frequencies_depend_on_the_seed_and_the_index_alone(orthogonal):
-    """Not on the number of features, nor on what was asked for before; nothing is kept."""
-    X = inputs()
-    first, again = (RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1) for _ in range(2))
-    np.testing.assert_array_equal(first(X), again(X))
-    np.testing.assert_array_equal(first(X), first(X))
-    more = RandomFourier(kernel(), 32, orthogonal=orthogonal, seed=1)
-    np.testing.assert_allclose(2.0 * more(X)[:, :8], first(X), atol=1e-14)
-    assert np.abs(first(X) - RandomFourier(kernel(), 8, seed=2)(X)).max() > 0.1
-    assert {p.name for p in first.variables} == {p.name for p in first.kernel.variables}
-    assert not [value for value in vars(first).values() if tf.is_tensor(value)]
-
-
 @both_ways
 def test_under_xla_the_columns_are_the_same(orthogonal):
     basis, X = RandomFourier(kernel(), 20, orthogonal=orthogonal, seed=6), inputs()
@@ -127,22 +71,6 @@ def test_under_xla_the_columns_are_the_same(orthogonal):
     whole, chosen = compiled(X, tf.constant([3, 19, 3, 0]))
     np.testing.assert_allclose(whole, basis(X), atol=1e-12)
     np.testing.assert_allclose(chosen, whole.numpy()[:, [3, 19, 3, 0]], atol=1e-12)
-
-
-def test_compiled_equals_eager_also_where_the_first_call_is_traced():
-    X = inputs()
-    signature = [tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([None], tf.int64)]
-    basis = RandomFourier(kernel(), 8, seed=1)
-    compiled = tf.function(
-        lambda X, i: (basis(X), basis(X, i)), autograph=False, input_signature=signature
-    )
-    got = compiled(X, [1, 6])
-    expected = RandomFourier(kernel(), 8, seed=1)(X).numpy()
-    np.testing.assert_allclose(got[0], expected, atol=1e-14)
-    np.testing.assert_allclose(got[1], expected[:, [1, 6]], atol=1e-14)
-    np.testing.assert_allclose(basis(X), expected, atol=1e-14)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="indices must be from 0 to 7"):
-        compiled(X, [8])
 
 
 def test_what_changed_since_the_first_inputs_is_refused():

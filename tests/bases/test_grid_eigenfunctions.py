@@ -130,20 +130,6 @@ def test_what_the_features_leave_of_the_kernel_is_a_covariance(p, lengthscale, f
     np.testing.assert_array_equal(far, np.zeros(80))
 
 
-@every_kernel
-def test_all_functions_are_the_nystrom_kernel_of_the_grid(name):
-    _, factors, columns = KERNELS[name]
-    X, m = inputs(9, seed=2), int(np.prod(SIZES))
-    basis, expected = pair(name, m + 100)
-    U = oracle.cartesian(expected.grid)
-    assert basis.num_basis == len(U)
-    np.testing.assert_allclose(basis.explained_variance(), 1.0, rtol=1e-10)
-    KXU = oracle.product_kernel(factors, VARIANCE, X[:, columns], U)
-    KUU = oracle.product_kernel(factors, VARIANCE, U, U)
-    Phi = basis(X).numpy()
-    np.testing.assert_allclose(Phi @ Phi.T, KXU @ np.linalg.inv(KUU) @ KXU.T, atol=1e-8)
-
-
 @pytest.mark.nightly
 def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     """Against logarithms and signs, sheet 1.6; the product of the eigenvalues is e^400 and more."""
@@ -166,17 +152,6 @@ def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     np.testing.assert_allclose(
         got @ got.T, (signs * expected) @ (signs * expected).T, rtol=rtol, atol=rtol * scale
     )
-
-
-def test_indices_pick_columns():
-    basis, X = pair()[0], inputs(9, seed=2)
-    everything = basis(X).numpy()
-    for indices in ([3], [0, 24, 7, 7], np.arange(25), tf.constant([5, 2], tf.int32)):
-        np.testing.assert_allclose(
-            basis(X, indices), everything[:, np.asarray(indices)], rtol=1e-12, atol=1e-14
-        )
-    np.testing.assert_array_equal(basis.prior_precision([0, 3], [3]), [[0.0], [1.0]])
-    np.testing.assert_array_equal(basis.prior_precision(), np.eye(25))
 
 
 @quiet
@@ -255,39 +230,6 @@ def test_the_fraction_outside_counts_rows(wide):
     used = data[:, [0, 2]]
     outside = (X[:, [0, 2]] < used.min(axis=0)) | (X[:, [0, 2]] > used.max(axis=0))
     assert basis.fraction_outside(X) == pytest.approx(outside.any(axis=1).mean(), abs=1e-12)
-
-
-def test_a_basis_that_lost_the_prior_variance_warns():
-    X = inputs(100, 8)
-    with pytest.warns(UserWarning, match=r"the 20 eigenfunctions have \d+% of .* prior variance"):
-        GridEigenfunctions(SquaredExponential(lengthscales=1.0), X, 20)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        basis = GridEigenfunctions(SquaredExponential(lengthscales=20.0), X, 100)
-        assert basis.explained_variance() > 0.9
-        basis.kernel.lengthscales.assign(15.0)
-        basis.refresh()
-    basis.kernel.lengthscales.assign(0.5)
-    with pytest.warns(UserWarning, match="prior variance"):
-        basis.refresh()
-
-
-def test_compiled_equals_eager_with_an_unknown_number_of_rows():
-    basis, X = pair()[0], inputs(9, seed=2)
-    signature = [tf.TensorSpec([None, D], tf.float64), tf.TensorSpec([None], tf.int64)]
-    compiled = tf.function(
-        lambda X, i: (basis(X), basis(X, i), basis.features(X)),
-        autograph=False,
-        input_signature=signature,
-    )
-    for rows in (9, 4):
-        Phi, two, transposed = compiled(X[:rows], [1, 6])
-        expected = basis(X[:rows]).numpy()
-        np.testing.assert_allclose(Phi, expected, atol=1e-13)
-        np.testing.assert_allclose(two, expected[:, [1, 6]], atol=1e-13)
-        np.testing.assert_allclose(transposed, expected.T, atol=1e-13)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="indices must be from 0 to 24"):
-        compiled(X, [25])
 
 
 def test_a_kernel_that_reads_other_columns_than_before_is_refused():

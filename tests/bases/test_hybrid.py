@@ -1,10 +1,10 @@
-"""Inducing functions and residual features against NumPy, Nystrom and the kernel itself."""
+"""Inducing functions and residual features against NumPy."""
 
 import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.bases import Hybrid, RandomFourier
+from gpflow_sparse.bases import Hybrid
 from tests.oracles import bases as oracle
 
 RNG = np.random.default_rng(2)
@@ -66,41 +66,3 @@ def test_sets_of_functions_are_columns_of_the_whole():
     for wrong, words in ((None, "sets must be a list"), ([[0, 99]], "each of sets must be from 0")):
         with pytest.raises(ValueError, match=words):
             hybrid.of_sets(X, wrong)
-
-
-def test_at_its_points_the_covariance_is_the_kernel():
-    """And the residuals are zero, up to the jitter."""
-    columns = basis()(Z).numpy()
-    np.testing.assert_allclose(columns @ columns.T, gram(Z, Z), atol=1e-5)
-    np.testing.assert_allclose(columns[:, K:], 0.0, atol=1e-5)
-    across = basis()(X).numpy() @ columns.T
-    np.testing.assert_allclose(across, gram(X, Z), atol=1e-5)
-
-
-def test_points_at_all_inputs_are_nystrom():
-    columns = basis(points=X)(X).numpy()
-    leading = columns[:, : len(X)]
-    nystrom = gram(X, X) @ np.linalg.inv(jittered(X)) @ gram(X, X)
-    np.testing.assert_allclose(leading @ leading.T, nystrom, rtol=1e-9)
-    np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
-
-
-def test_weights_have_unit_precisions():
-    """As those of every basis that is whitened; only the entries asked for."""
-    for whitened in (basis(), RandomFourier(kernel(), 14)):
-        np.testing.assert_array_equal(whitened.precision_diagonal(), np.ones(14))
-        np.testing.assert_array_equal(whitened.precision_diagonal([3, 0, 3]), np.ones(3))
-        np.testing.assert_array_equal(whitened.prior_precision(), np.eye(14))
-        np.testing.assert_array_equal(
-            whitened.prior_precision([3, 0], [1, 3, 0]), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-        )
-        assert whitened.precision == "identity"
-    assert RandomFourier(kernel(), 14).num_leading == 0
-
-
-def test_another_kernel_of_the_same_kind_takes_the_place_of_the_first():
-    hybrid, other = basis(), gpflow.kernels.Matern52(variance=0.6, lengthscales=[2.0, 0.5])
-    hybrid.kernel = other
-    expected = Hybrid(other, Z, F, seed=3)
-    np.testing.assert_array_equal(hybrid(X), expected(X))
-    np.testing.assert_array_equal(hybrid(X, [1, 8]), expected(X, [1, 8]))

@@ -1,4 +1,4 @@
-"""Kernel functions around centers, against NumPy, sparse regression of GPflow and the exact GP."""
+"""Kernel functions around centers, against NumPy."""
 
 import gpflow
 import numpy as np
@@ -7,7 +7,6 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import KernelDictionary
-from gpflow_sparse.models import BasisGPR
 from tests.oracles import bases as oracle
 
 RNG = np.random.default_rng(1)
@@ -95,60 +94,3 @@ def test_features_are_whitened(make):
     np.testing.assert_allclose(again, A, rtol=1e-13)
     covariance = gs.kernels.Basis(basis)(X, X[:3])
     np.testing.assert_allclose(covariance, (A.T @ A)[:, :3], rtol=1e-12)
-
-
-def test_regression_with_a_dense_dictionary_is_sgpr_without_its_residual():
-    """
-    Deterministic training conditional: the mean of SGPR with Z at the centers, its variance less
-    ``k(x, x) - q(x, x)``, and its bound without the trace.
-    """
-    reference = gpflow.models.SGPR((X, Y), kernel(), CENTERS, noise_variance=0.2)
-    model = BasisGPR((X, Y), dense(), noise_variance=0.2)
-    new = RNG.normal(size=(7, 2))
-    mean, variance = reference.predict_f(new)
-    got, spread = model.predict_f(new)
-    np.testing.assert_allclose(got, mean, atol=2e-5)
-    A = model.basis.features(new).numpy()
-    left = 1.7 - (A**2).sum(axis=0)[:, None]
-    np.testing.assert_allclose(spread, variance - left, atol=1e-5)
-    trace = (1.7 - (model.basis.features(X).numpy() ** 2).sum(axis=0)).sum()
-    np.testing.assert_allclose(
-        model.log_marginal_likelihood() - trace / (2.0 * 0.2), reference.elbo(), atol=2e-4
-    )
-
-
-def test_gradients_reach_the_kernel_and_the_precisions_but_not_the_centers():
-    for basis, count in ((dense(), 2), (diagonal(), 3)):
-        assert not basis.centers.trainable
-        variables = basis.trainable_variables
-        assert len(variables) == count
-
-        def value(basis=basis):
-            A = basis.features(X)
-            return tf.reduce_sum(tf.sin(A)) + tf.reduce_sum(
-                tf.cos(basis(X, [1, 4])) * basis.precision_diagonal([4, 1])
-            )
-
-        with tf.GradientTape() as tape:
-            start = value()
-        for variable, gradient in zip(variables, tape.gradient(start, variables), strict=True):
-            for i in np.ndindex(tuple(variable.shape)):
-                step = np.zeros(variable.shape)
-                step[i] = 1e-5
-                variable.assign_add(step)
-                above = value()
-                variable.assign_sub(2.0 * step)
-                below = value()
-                variable.assign_add(step)
-                slope = tf.convert_to_tensor(gradient).numpy()[i]
-                np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-5, atol=1e-7)
-
-
-def test_only_the_chosen_precisions_get_gradients():
-    basis = diagonal()
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(basis.precision_diagonal([4, 1]))
-    gradient = tape.gradient(value, basis.log_precision)
-    assert isinstance(gradient, tf.IndexedSlices)
-    np.testing.assert_array_equal(gradient.indices, [4, 1])
-    np.testing.assert_allclose(gradient.values, PRECISIONS[[4, 1]])

@@ -129,54 +129,6 @@ def test_the_kernel_is_its_variance_times_its_factors(rng, build):
     np.testing.assert_allclose(product, kernel(X, Z), rtol=1e-12)
 
 
-def test_only_the_columns_that_are_read_have_factors():
-    for name, columns in (
-        ("ard", (0, 1, 2)),
-        ("active_dims", (0, 2)),
-        ("slice", (1, 2)),
-        ("constant", (0, 1, 2)),
-        ("nested", (0, 1)),
-        ("exponential", (1,)),
-    ):
-        assert ProductFactors(PRODUCTS[name](), D).columns == columns
-
-
-def test_hyperparameters_are_read_at_every_call_and_get_gradients(rng):
-    kernel, X = PRODUCTS["ard"](), points(rng)
-    factors = ProductFactors(kernel, D)
-    kernel.lengthscales.assign([0.3, 0.4, 0.6])
-    kernel.variance.assign(0.2)
-    with tf.GradientTape(persistent=True) as tape:
-        product = factors.variance()
-        for i in range(D):
-            product = product * factors.factor(i, X[:, i], X[:, i])
-        value, expected = tf.reduce_sum(product**2), tf.reduce_sum(kernel(X) ** 2)
-    np.testing.assert_allclose(value, expected, rtol=1e-13)
-    for variable in kernel.trainable_variables:
-        np.testing.assert_allclose(
-            tape.gradient(value, variable), tape.gradient(expected, variable), rtol=1e-10
-        )
-
-
-@pytest.mark.parametrize(
-    ("kind", "factor"), [(SquaredExponential, oracle.SE), (Matern32, oracle.Matern32)]
-)
-def test_inputs_far_from_the_origin_keep_their_digits(kind, factor):
-    """Seconds of a calendar, say: distances count, not coordinates."""
-    t = np.linspace(0.0, 1.0, 5)
-    far = tf.constant(t + 2.0**28)
-    got = ProductFactors(kind(lengthscales=0.5), 1).factor(0, far, far)
-    np.testing.assert_allclose(got, factor(0.5)(t, t), rtol=1e-6)
-
-
-@pytest.mark.nightly
-@every_product
-def test_the_numerical_test_accepts_products_as_the_oracle_does(rng, build):
-    kernel = build()
-    assert is_product_kernel(kernel, D)
-    assert oracle.is_product_kernel(lambda a, b: kernel(a, b).numpy(), D, rng)
-
-
 @pytest.mark.parametrize(
     "name",
     [

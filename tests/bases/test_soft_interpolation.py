@@ -69,13 +69,6 @@ def test_columns_and_features_are_weights_times_the_factor(options, temperature,
     np.testing.assert_array_equal(basis.prior_precision(), np.eye(6))
 
 
-def test_more_jitter_where_it_is_asked_for():
-    basis = SoftInterpolation(kernel(), Z)
-    basis.jitter = 0.01
-    (L,) = basis.precompute()
-    np.testing.assert_allclose(L @ tf.transpose(L), covariance(Z, 0.01), rtol=1e-12)
-
-
 def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
     nearest = np.argmin(((X[:, None] - Z) ** 2).sum(axis=2), axis=1)
     cold = SoftInterpolation(kernel(), Z, temperature=1e-4)
@@ -84,45 +77,6 @@ def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
     np.testing.assert_allclose(cold(X) @ tf.transpose(cold(X)), K, atol=1e-12)
     hot = SoftInterpolation(kernel(), Z, temperature=1e6).weights(X)
     np.testing.assert_allclose(hot, np.full((9, 6), 1.0 / 6.0), atol=1e-5)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e5])
-def test_no_distance_overflows(scale, float_type):
-    W = SoftInterpolation(kernel(), Z).weights(scale * X)
-    np.testing.assert_allclose(np.sum(W, axis=1), 1.0, atol=TOLERANCE[float_type])
-
-
-@every_temperature
-def test_prior_variances_are_at_most_those_of_the_kernel(options, temperature):
-    del temperature
-    basis = SoftInterpolation(kernel(), Z, **options)
-    places = np.concatenate([X, Z, 100.0 * X, np.repeat(Z.mean(axis=0)[None], 2, axis=0)])
-    variances = np.sum(basis(places).numpy() ** 2, axis=1)
-    assert (variances <= VARIANCE * (1.0 + 2e-6)).all()  # with the jitter of Kzz
-    assert variances.min() < 0.9 * VARIANCE
-    assert (variances >= 0.0).all()
-
-
-def read_columns():
-    """A kernel of two out of four columns, the third and the first."""
-    return gpflow.kernels.Matern32(variance=VARIANCE, lengthscales=[0.7, 1.4], active_dims=[2, 0])
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_distances_are_of_the_columns_that_the_kernel_reads(tied, rng):
-    wide, places = rng.normal(size=(5, 4)), rng.normal(size=(7, 4))
-    basis = SoftInterpolation(read_columns(), places, temperature=[0.4, 0.8], tied=tied)
-    temperature = np.array([0.4, 0.8]) * (np.array([0.7, 1.4]) if tied else 1.0)
-    W = oracle.weights(wide[:, [2, 0]], places[:, [2, 0]], temperature)
-    np.testing.assert_allclose(basis.weights(wide), W, atol=1e-12)
-    other = wide + np.array([0.0, 3.0, 0.0, -1.0])
-    np.testing.assert_array_equal(basis(other), basis(wide))
-    assert basis.input_dim == 4
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(basis(wide) ** 3)
-    slope = tape.gradient(total, basis.Z.unconstrained_variable).numpy()
-    np.testing.assert_array_equal(slope[:, [1, 3]], 0.0)
-    assert (np.abs(slope[:, [0, 2]]) > 0.0).all()
 
 
 def gradient(function, sources):
@@ -184,23 +138,3 @@ def test_gradients_by_the_rows_where_they_equal_points(options, temperature, flo
         slope = tape.gradient(total, variable)
         assert slope is None or np.isfinite(slope).all()
     assert np.isfinite(tape.gradient(total, basis.Z.unconstrained_variable)).all()
-
-
-@pytest.mark.parametrize("away", [0.0, 1e-5, 1e-3])
-def test_gradients_by_the_points_equal_central_differences_near_a_row(away, rng):
-    values, rows = rng.normal(size=6), Z[[2, 5]] + away * np.array([1.0, -2.0, 0.5])
-    basis = SoftInterpolation(kernel(), Z, temperature=0.5)
-
-    def value(points):
-        basis.Z.assign(points)
-        return tf.reduce_sum(basis.weights(rows) * values)
-
-    with tf.GradientTape() as tape:
-        total = value(Z)
-    slope = tape.gradient(total, basis.Z.unconstrained_variable)
-    numeric = oracle.central_difference(
-        lambda points: oracle.weights(rows, points, 0.5).sum(axis=0) @ values,
-        Z,
-        step=1e-8 if away == 1e-5 else 1e-6,
-    )
-    np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=3e-5)

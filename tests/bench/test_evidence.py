@@ -4,12 +4,10 @@ import importlib.util
 import time
 from concurrent.futures.process import BrokenProcessPool
 
-import gpflow
 import numpy as np
 import pytest
 
 from bench.papers import agreement, harness, peer_models
-from bench.papers.comparison import LEVELS
 from bench.papers.spec import PaperRun, load_paper
 from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
@@ -50,43 +48,6 @@ def test_a_library_that_differs_ends_the_row(rng, monkeypatch):
         agreement.compare_libraries(table(rng), 0)
 
 
-@pytest.mark.nightly
-def test_peers_with_all_rows_find_the_exact_gp(rng, tmp_path):
-    """The maximum of the marginal likelihood of GPflow's GPR, from another start."""
-    data = table(rng)
-    exact = gpflow.models.GPR(data.train, gpflow.kernels.Matern52(lengthscales=[1.0, 1.0]))
-    gpflow.optimizers.Scipy().minimize(exact.training_loss, exact.trainable_variables)
-    nlpd = -float(np.mean(exact.predict_log_density(data.test)))
-    rmse = float(np.sqrt(np.mean((data.test[1] - exact.predict_y(data.test[0])[0]) ** 2)))
-    sklearn = peer_models.fit_evidence(
-        {"method": "sklearn", "num_rows": 1000}, data, budget(tmp_path)
-    )
-    np.testing.assert_allclose([sklearn["nlpd"], sklearn["rmse"]], [nlpd, rmse], rtol=1e-2)
-    assert sklearn["chosen"].startswith("scikit-learn ")
-    assert len(sklearn["covered"]) == len(LEVELS)
-    assert np.all(np.diff(sklearn["covered"]) >= 0.0)
-    sgpr = peer_models.fit_evidence({"method": "sgpr", "num_inducing": 40}, data, budget(tmp_path))
-    np.testing.assert_allclose(sgpr["rmse"], rmse, rtol=0.1)  # with 40 points for 80 rows
-
-
-@pytest.mark.nightly
-def test_sgpr_ends_with_the_time(rng, tmp_path):
-    options = {"method": "sgpr", "num_inducing": 10}
-    found = peer_models.fit_evidence(options, table(rng), budget(tmp_path, seconds=1e-3))
-    assert found["steps"] <= 1
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not has_gpytorch, reason="GPyTorch is not installed")
-def test_gpytorch_learns_and_ends_with_the_steps(rng, tmp_path):
-    data, options = table(rng, 400), {"method": "gpytorch", "num_inducing": 20}
-    found = peer_models.fit_evidence(options, data, budget(tmp_path, steps=200))
-    assert found["steps"] == 200
-    assert found["rmse"] < 0.4
-    at_once = peer_models.fit_evidence(options, data, budget(tmp_path, steps=1))
-    assert at_once["rmse"] > found["rmse"] + 0.2
-
-
 @pytest.mark.skipif(has_gpytorch, reason="GPyTorch is installed")
 def test_without_gpytorch_the_row_says_what_to_do(rng, tmp_path):
     options = {"method": "gpytorch", "num_inducing": 8}
@@ -96,17 +57,6 @@ def test_without_gpytorch_the_row_says_what_to_do(rng, tmp_path):
 
 def a_run(folder, size="small", **chosen):
     return PaperRun(load_paper("evidence"), size, folder, **chosen)
-
-
-@pytest.mark.nightly
-def test_a_task_has_a_process_of_its_own(tmp_path):
-    run = a_run(tmp_path, datasets=("digits",), rows=("linear",))
-    (record,) = harness.run_paper(run, 10.0)
-    assert record["status"] == "done"
-    assert record["error_rate"] < 0.1
-    assert record["peak"] > 100.0 or np.isnan(record["peak"])
-    assert record["threads"] >= 1
-    assert isinstance(record["commit"], str)
 
 
 def test_a_process_that_ends_is_a_failure(tmp_path, monkeypatch):

@@ -33,12 +33,3 @@ def test_operations_of_value_and_gradient_are_as_few_as_they_were(title):
     for name, expected in zip(names, EXPECTED[title], strict=True):
         assert found[name] == pytest.approx(expected, rel=margin, abs=0)
     assert found["host"] == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", ["step", "prediction"])
-@pytest.mark.parametrize("title", CASES)
-def test_nothing_runs_on_the_host_where_there_is_a_gpu(title, part):
-    if part == "step" and CASES[title].trained == "held":
-        pytest.skip("models that hold their rows are trained by optimizers of SciPy")
-    assert counted(CASES[title], part, "GPU")["host"] == 0

@@ -1,15 +1,12 @@
-"""Calibration on images: scores by naive NumPy, turned images, the network, and the command."""
+"""Calibration on images: scores by naive NumPy, turned images, the temperature of a network."""
 
-import dataclasses
 import json
 
 import numpy as np
-import pytest
 from scipy.special import log_softmax, softmax
 
-from bench.papers import data_splits, harness, image_network, rejection, spec
 from bench.papers import image_calibration as images
-from gpflow_sparse.data import metrics
+from bench.papers import image_network
 from tests.tables.methods.test_conv_images import make_dataset
 
 
@@ -89,50 +86,3 @@ def test_the_temperature_has_the_lowest_log_loss(rng):
     certain = 5.0 * np.eye(4)[labels]
     assert image_network.fit_temperature(certain, labels) == 1.0
     assert T > 2.0
-
-
-def test_bins_of_splits_are_those_of_all_rows(rng):
-    P, labels = rng.dirichlet(np.ones(3), size=60), rng.integers(3, size=60)
-    splits = []
-    for rows in (slice(0, 25), slice(25, 60)):
-        bins = metrics.reliability(labels[rows], P[rows])
-        splits.append([part[bins.num_points > 0].tolist() for part in bins])
-    whole = metrics.reliability(labels, P)
-    for found, expected in zip(rejection.pool(splits), whole, strict=True):
-        np.testing.assert_allclose(found, expected[whole.num_points > 0])
-
-
-def tiny_run(folder, keys, monkeypatch, seconds):
-    """Rows of the table on small images, with small models."""
-    paper, rows = spec.load_paper("images"), []
-    for row in paper.rows["small"]:
-        options = dict(row.options)
-        if isinstance(options["model"], dict):
-            hidden = len(options["model"]["architecture"]) - 1
-            options["model"] = {
-                "architecture": [[3, 1, 2]] * hidden + [[2, 1, None]],
-                "num_inducing": 5,
-                "num_orthogonal": 4,
-            }
-        if row.key in keys:
-            rows.append(dataclasses.replace(row, options=options, splits=1, minutes=seconds / 60.0))
-    read = {"tiny": lambda name, split: make_dataset(count=110)}
-    monkeypatch.setattr(harness, "READERS", {**data_splits.READERS, **read})
-    tiny = dataclasses.replace(paper, rows={"small": rows}, read="tiny")
-    return spec.PaperRun(tiny, "small", folder, datasets=("digits",))
-
-
-@pytest.mark.nightly
-def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
-    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 5.0)
-    (record,) = harness.run_paper(run, 10.0)
-    assert record["status"] == "done", record
-    assert record["accuracy"] > 80.0  # of three classes
-    raw = record["also"][0]
-    assert raw["accuracy"] == record["accuracy"]
-    assert (raw["nlpd"] == record["nlpd"]) == (record["temperature"] == 1.0)
-    page = (tmp_path / "images.md").read_text()
-    assert f"| network, temperature fitted | {record['kept'][0]:.2f} |" in page
-    assert "![Rejection curves and reliability](images-digits.png)" in page
-    assert (tmp_path / "images-digits.png").read_bytes().startswith(b"\x89PNG")
-    assert harness.run_paper(run, 10.0) == [record]  # which is not run again

@@ -1,6 +1,5 @@
 """The errors of QSGP's gradient estimators."""
 
-import functools
 import json
 
 import gpflow
@@ -47,57 +46,6 @@ def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", list(qsgp_variance.ESTIMATORS))
-def test_no_error_is_left_when_everything_is_drawn(problem, name):
-    basis, data, mu = problem
-    exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[
-        :, 0
-    ]
-    literal = name == "literal"
-    options = {"variance_reduction": "none" if literal else name, "num_control_rows": 6}
-    error = functools.partial(
-        qsgp_variance.gradient_error,
-        data=data,
-        exact=exact,
-        batch_size=30,
-        repeats=2,
-        literal=literal,
-    )
-    assert error(made_model(basis, mu, basis_batch_size=8, **options)) < 1e-8
-    assert error(made_model(basis, mu, basis_batch_size=4, **options)) > 1e-8
-
-
-@pytest.mark.nightly
-def test_scaled_gradients_are_exact_on_average(problem):
-    basis, data, mu = problem
-    exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[
-        :, 0
-    ]
-    model = made_model(basis, mu, basis_batch_size=3, variance_reduction="none")
-    step, found = qsgp_variance.gradient_step(model), [[] for _ in range(8)]
-    tf.random.set_seed(3)
-    for _ in range(600):
-        gradient, counts = (part.numpy() for part in step(*data))
-        assert counts.sum() == 6
-        for i in np.flatnonzero(counts):  # once for each draw that took i
-            found[i] += [gradient[i] * 2 * 3 / (8 * counts[i])] * int(counts[i])
-    for values, target in zip(found, exact, strict=True):
-        assert abs(np.mean(values) - target) < 5.0 * np.std(values) / np.sqrt(len(values))
-
-
-@pytest.mark.nightly
-def test_printed_theorem_1_is_the_oracles_at_every_pair_of_draws(problem):
-    basis, (X, Y), mu = problem
-    model = made_model(basis, mu, basis_batch_size=2, variance_reduction="none")
-    Phi, y, m = basis(X[:6]).numpy(), Y[:6, 0].numpy(), mu.numpy()[:, 0]
-    for it, jt in oracle.all_pairs(8, 2)[::5]:
-        draws = [tf.constant(part, tf.int32) for part in (it, jt)]
-        found = qsgp_variance.printed_theorem_1(model, X[:6], Y[:6], draws)
-        expected = oracle.l_mu_estimate(Phi, y, m, np.ones(8), NOISE, it, jt, n=30)
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-@pytest.mark.nightly
 def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
     sizes = "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-support 20 --num-rows 60"
@@ -113,16 +61,3 @@ def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
         assert anchored[place] < literal[place]
         assert literal[f"{place}_to_literal"] == 1.0
         assert anchored[f"{place}_to_literal"] == anchored[place] / literal[place]
-
-
-def test_rows_are_generated_where_there_is_no_folder(monkeypatch, tmp_path):
-    monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
-    name, X, Y = qsgp_variance.benchmark_rows()
-    assert (name, X.shape, Y.shape) == ("generated rows", (36_000, 8), (36_000, 1))
-    np.testing.assert_allclose(Y.std(), np.sqrt(1.01), rtol=0.02)
-    arrays = {"x": X[:20], "y": Y[:20], "test_mask": np.arange(20)[:, None] < 5}
-    np.savez(tmp_path / "kin40k.npz", **arrays)
-    monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path))
-    name, X, _ = qsgp_variance.benchmark_rows()
-    assert (name, X.shape) == ("kin40k", (15, 8))
-    np.testing.assert_allclose(X.std(axis=0), np.ones(8))

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 
 from bench import commands, soak
@@ -25,16 +24,3 @@ def test_every_method_is_in_the_table(monkeypatch):
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]
     assert [row["title"] for row in rows] == OF_TABLES
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("method", OF_TABLES)
-def test_a_method_goes_on_until_the_time_is_over(method, monkeypatch):
-    monkeypatch.setattr(soak, "_ROUND", 0.05)
-    monkeypatch.setattr(soak, "_STEPS", 2)
-    monkeypatch.setattr(soak, "_SIZES", {"num_inducing": 8, "num_orthogonal": 8, "num_basis": 20})
-    monkeypatch.setattr(soak, "_NUM_NEW", 20)
-    found = soak.soak_one(method, 1e-3, 150, 2)
-    assert found["title"] == RECIPES[method].title
-    assert found["rounds"] >= 1
-    assert found["end"] >= 0.5 * found["start"] > 50.0  # 2^20 bytes

@@ -1,25 +1,6 @@
-"""The table of all figures, the time before the first step, and the comparison of batch sizes."""
+"""The table of all figures."""
 
-import sys
-
-import numpy as np
-import pytest
-
-from bench import batches, speed, step_variants
-from bench.speed import Sizes
-
-SMALL = Sizes(
-    num_inducing=8,
-    batch_size=20,
-    num_held=60,
-    num_basis=(20, 40),
-    num_data=(60,),
-    num_drawn=5,
-    num_patches=3,
-    num_images=2,
-    num_predicted=10,
-    memory_calls=1,
-)
+from bench import speed
 
 
 def test_quotients_are_of_rows_that_were_measured():
@@ -27,29 +8,3 @@ def test_quotients_are_of_rows_that_were_measured():
     rows = [{"part": "step", "title": t, "milliseconds": m} for t, m in times.items()]
     (found,) = speed._quotients(rows)
     assert found["ratio"] == 1.5
-
-
-@pytest.mark.nightly
-def test_every_part_is_measured(monkeypatch):
-    monkeypatch.setattr(speed, "SIZES", SMALL)
-    monkeypatch.setitem(sys.modules, "gpytorch", None)  # as if it were not installed
-    monkeypatch.setattr(step_variants, "_NEIGHBORS", ((20, 5), (40, 5)))
-    monkeypatch.setattr(step_variants, "_DENSE", (15, 3))
-    monkeypatch.setattr(step_variants, "_SVGP", 10)
-    monkeypatch.setattr(step_variants, "_NEIGHBOR_DATA", 80)
-    rows = speed.all_methods(True)["rows"]
-    assert {row["part"] for row in rows} == {part for part, _ in speed._groups()}
-    assert all(np.isfinite(row["ratio"]) for row in rows if row.get("ratio") is not None)
-
-
-@pytest.mark.nightly
-def test_batch_sizes_are_compared_on_held_out_rows(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    rows = "rows", X, np.sin(X[:, :1])
-    monkeypatch.setattr(batches, "benchmark_rows", lambda: rows)
-    monkeypatch.setattr(batches, "_HELD_OUT", 100)
-    monkeypatch.setattr(batches, "_METHODS", ("solvegp",))
-    found = batches.batches([50, 100], 2, 1)["rows"]
-    assert [row["batch_size"] for row in found] == [50, 100]
-    assert all(row["rmse"] < 0.5 and row["num_steps"] >= 10 for row in found)

@@ -76,31 +76,6 @@ def test_a_table_has_the_columns_of_all_rows():
     assert steps.table_of(rows) == (("title", "a b", "n"), [("x", "1.235", ""), ("y", "", "3")])
 
 
-def thousand_floats():
-    return (1000,)
-
-
-def ones(count):
-    return lambda: np.ones(count)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(120)
-def test_memory_is_that_of_a_process_of_its_own():
-    prepare = partial(step_variants.made_rows, 100, 3)
-    found = steps.measure_memory(
-        "fit", prepare, partial(step_variants._fit, num_inducing=20), calls=1
-    )
-    assert found["title"] == "fit"
-    assert 0.0 < found["grown"] <= found["peak"] < 2000.0
-
-
-def test_memory_needs_a_system_that_tells(monkeypatch, tmp_path):
-    monkeypatch.setattr(steps, "_STATUS", tmp_path / "none")
-    with pytest.raises(ValueError, match="on Linux"):
-        steps.measure_memory("rows", thousand_floats, ones, calls=1)
-
-
 def test_operations_are_three_times_the_forward_count():
     M, M2, n = 7, 11, 13
     count = step_variants.step_operations
@@ -112,55 +87,6 @@ def test_operations_are_three_times_the_forward_count():
     solves = (M**2 + M2**2) * n
     products = 2 * (M**2 + M * M2 + M2**2) * n  # Ru^T B, A^T B, Rv^T D
     np.testing.assert_allclose(count((M, M2), n), 3 * (cholesky + between + solves + products))
-
-
-ORTHOGONAL = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
-# Commands, the number of their rows, one to which all are compared, and what is measured.
-COMMANDS = {
-    f"step solvegp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
-    f"step odvgp {ORTHOGONAL}": (6, "GPflow SVGP(10)", "milliseconds"),
-    "step swsgp --batch-size 8 --input-dim 3 --repeats 1 --float32 --surface": (
-        *(6, "GPflow SVGP(10)", "milliseconds"),
-    ),
-    "predict --num-inducing 20 --num-rows 10 --input-dim 3 --repeats 1": (
-        *(14, "GPflow SVGP(20)", "microseconds"),
-    ),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_row_is_measured_beside_its_reference(bench, command):
-    count, reference, unit = COMMANDS[command]
-    rows = bench(command)["rows"]
-    assert len(rows) == count
-    require_ratios(rows, reference, unit)
-    assert "predict" in command or "left out: GPyTorch" in bench.stderr
-
-
-@pytest.mark.nightly
-def test_costs_of_grief(bench):
-    found = bench("grief --num-rows 80 --input-dim 2 --num-basis 10 --repeats 1")
-    assert len(found["rows"]) == 6
-    require_ratios(found["rows"][2:4], "likelihood and gradient, N = 50")
-    assert [row["title"] for row in found["memory"]] == ["pass over the rows"]
-
-
-@pytest.mark.nightly
-def test_steps_of_softki(bench):
-    sizes = "--num-inducing 6 --batch-size 10 --input-dim 3 --repeats 1 --float32"
-    rows = bench(f"step softki {sizes}")["rows"]
-    titles = ["SoftKI(6)", "SoftKI(6), pseudo-loss", "GPflow SGPR(6)", "GPflow SVGP(6)"]
-    assert [row["title"] for row in rows] == titles
-    require_ratios(rows, "GPflow SGPR(6)")
-
-
-def test_memory_of_the_posterior_of_softki(bench):
-    sizes = "--num-rows 300 --num-inducing 20 --input-dim 4 --float32"
-    (found,) = bench(f"posterior softki {sizes}")["memory"]
-    np.testing.assert_allclose(found["held"], 300 * 5 * 4 / 2**20)
-    assert (found["num_rows"], found["num_inducing"]) == (300, 20)
-    assert found["grown"] <= found["peak"]
 
 
 @pytest.mark.nightly
@@ -221,17 +147,3 @@ def test_what_precedes_a_row(rng):
     for j in range(4, 60):
         order = np.argsort(np.sum((Z[:j] - Z[j]) ** 2, axis=1))
         np.testing.assert_array_equal(found[j - 4], order[:4])
-
-
-@pytest.mark.nightly
-def test_gpytorch_takes_steps():
-    pytest.importorskip("gpytorch")
-    data, Z = step_variants.made_rows(20, 3), step_variants.made_rows(10, 3, 1)[0].numpy()
-    value, gradients = peers.decoupled_step(Z[:6], Z[6:], data, num_data=100)()
-    assert np.isfinite(float(value))
-    shapes = sorted(tuple(g.shape) for g in gradients)
-    assert shapes == sorted([(4, 3), (4,), (6, 3), (6,), (6, 6), (), (1, 3), (1,)])
-    assert all(float(g.abs().max()) > 0.0 for g in gradients)
-    step = peers.neighbor_step(step_variants.made_rows(50, 3), 5, 8)
-    losses = [float(step()) for _ in range(300)]
-    assert np.mean(losses[-30:]) < np.mean(losses[:30])

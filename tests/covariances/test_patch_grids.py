@@ -47,39 +47,9 @@ def test_patches_are_those_of_the_oracle_and_of_tensorflow(rng, geometry):
 
 
 @every_grid
-def test_a_patch_times_a_filter_is_a_convolution(rng, geometry):
-    """The order inside a patch is that of a filter ``[h, w, C, outputs]``."""
-    image_shape, patch_shape, stride = geometry
-    grid, X = make_grid(*geometry), images(rng, geometry)
-    filters = rng.normal(size=(*patch_shape, image_shape[2], 2))
-    expected = tf.nn.conv2d(X.reshape(-1, *image_shape), filters, stride, "VALID")
-    found = grid.patches(tf.constant(X)).numpy() @ filters.reshape(-1, 2)
-    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-13)
-
-
-@every_grid
 def test_locations_are_rows_and_columns_of_the_grid(geometry):
     """In steps of the grid, so that the first is (0, 0) and the last (H' - 1, W' - 1)."""
     grid = make_grid(*geometry)
     np.testing.assert_array_equal(grid.locations(), oracle.locations(*geometry))
     np.testing.assert_array_equal(grid.locations()[-1], np.subtract(grid.shape, 1))
     assert grid.locations().dtype == np.float64
-
-
-def test_leading_axes_stay_and_gradients_count_the_patches_of_a_pixel(rng):
-    grid = make_grid((4, 5), (2, 3))
-    X = tf.constant(rng.normal(size=(2, 3, 20)))
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        cut = grid.patches(X)
-    for s in range(2):
-        np.testing.assert_array_equal(cut[s], oracle.patches(X[s].numpy(), (4, 5, 1), (2, 3)))
-    counts = np.bincount(grid.pixels().reshape(-1), minlength=20).astype(float)
-    assert counts.min() == 1.0  # the corners
-    assert counts.max() == 6.0
-    np.testing.assert_array_equal(tape.gradient(cut, X), np.broadcast_to(counts, X.shape))
-
-
-def test_two_numbers_are_an_image_of_one_channel():
-    assert make_grid((4, 5), (2, 3)) == make_grid((4, 5, 1), (2, 3), 1)
-    assert make_grid([4, np.int64(5), 3], np.array([2, 3]), 2) == make_grid((4, 5, 3), (2, 3), 2)

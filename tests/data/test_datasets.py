@@ -15,7 +15,7 @@ import pooch
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_sparse.data import datasets, list_datasets, load, robot_arm
+from gpflow_sparse.data import datasets, load, robot_arm
 
 ROWS = np.arange(30.0).reshape(10, 3)
 MASK = np.eye(10, dtype=bool)
@@ -95,14 +95,6 @@ def check_split(data, split):
     kept = np.delete(ROWS, split, axis=0)
     assert_array_equal(data.train[0], kept[:, :2])
     assert_array_equal(data.train[1], kept[:, 2:])
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_download_is_split_by_its_mask_and_a_second_load_needs_no_server(server):
-    put_uci(server, "yacht")
-    check_split(load("yacht", split=3), 3)
-    server.stop()
-    check_split(load("yacht", split=9), 9)
 
 
 def test_a_file_with_another_checksum_is_refused_and_not_kept(server, tmp_path):
@@ -236,24 +228,6 @@ def save(path, **arrays):
     np.savez(path, **arrays)
 
 
-@pytest.mark.parametrize("place", ["mine.npz", "uci/mine.npz"])
-def test_a_local_file_with_a_mask_is_found_in_both_places(tmp_path, place):
-    save(tmp_path / place, x=ROWS[:, :2].astype(np.float32), y=ROWS[:, 2:], test_mask=MASK)
-    data = load("mine", split=4, root=tmp_path)
-    check_split(data, 4)
-    assert data.train[0].dtype == np.float64
-    assert data.feature_names == ("x0", "x1")
-    assert data.num_classes is None
-
-
-def test_the_environment_variable_names_the_folder_unless_root_does(tmp_path, monkeypatch):
-    save(tmp_path / "a/mine.npz", x=ROWS[:, :2], y=ROWS[:, 2:], test_mask=MASK)
-    save(tmp_path / "b/mine.npz", x=-ROWS[:, :2], y=ROWS[:, 2:], test_mask=MASK)
-    monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path / "a"))
-    check_split(load("mine", split=1), 1)
-    assert_array_equal(load("mine", split=1, root=tmp_path / "b").test[0], -ROWS[[1], :2])
-
-
 def test_without_a_mask_the_last_tenth_of_a_seeded_permutation_is_the_test_part(tmp_path):
     X = np.arange(25.0)[:, None]
     save(tmp_path / "mine.npz", x=X, y=2 * X, columns=np.array(["speed"]))
@@ -351,13 +325,3 @@ def test_standardized_data_use_the_statistics_of_the_training_rows():
     assert_allclose(data.standardizer.inverse_outputs(data.test[1]), raw.test[1], atol=1e-14)
     with pytest.raises(ValueError, match="already standardized"):
         data.standardized()
-
-
-def test_the_listing_has_every_set_of_the_registry_with_its_size():
-    listing = {info.name: info for info in list_datasets()}
-    assert {"cifar10", "digits", "mnist", "robot_arm"} < set(listing)
-    assert sum(name.startswith("md22_") for name in listing) == 7
-    assert len(listing) == 47
-    assert (listing["md22_AT-AT"].num_data, listing["md22_AT-AT"].input_dim) == (20001, 180)
-    assert (listing["kin40k"].num_data, listing["kin40k"].input_dim) == (40000, 8)
-    assert (listing["mnist"].task, listing["mnist"].source) == ("classification", "download")

@@ -9,7 +9,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from gpflow_sparse.data import load, read_table
 
@@ -103,15 +102,6 @@ def test_two_members_of_one_name_are_refused(tmp_path):
         file.writestr("x.npy", member(X + 1.0))
     with pytest.raises(ValueError, match=r"it has two arrays of the name 'x'"):
         read_table(tmp_path / "a.npz")
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_sound_archives_are_read_to_the_last_bit(tmp_path, save):
-    values = np.random.default_rng(0).normal(size=(50, 3))
-    save(tmp_path / "a.npz", x=np.asfortranarray(values), y=np.zeros(50))
-    table = read_table(tmp_path / "a.npz")
-    assert_array_equal(table.X, values)
-    assert_array_equal(table.Y, np.zeros((50, 1)))
 
 
 def test_an_archive_that_grows_too_much_is_refused_before_it_is_read(tmp_path):

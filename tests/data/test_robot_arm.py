@@ -30,13 +30,6 @@ def test_the_noise_has_the_requested_standard_deviation():
     assert_allclose(residual.mean(), 0.0, atol=4 * 0.05 / np.sqrt(20000))
 
 
-def test_a_seed_gives_the_same_rows_and_another_seed_does_not():
-    first, again, other = robot_arm(10, seed=5), robot_arm(10, seed=5), robot_arm(10, seed=6)
-    assert_allclose(first[0], again[0], rtol=0)
-    assert_allclose(first[1], again[1], rtol=0)
-    assert np.abs(first[0] - other[0]).min() > 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

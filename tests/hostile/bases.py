@@ -12,7 +12,7 @@ from gpflow_sparse import bases
 from gpflow_sparse import kernels as own
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.models import GRIEF, BasisGPR, BasisSVGP
-from gpflow_sparse.training import fit, fit_with_basis_refresh
+from gpflow_sparse.training import fit_with_basis_refresh
 from tests.hostile.judging import (
     CHECKS,
     Argument,
@@ -424,30 +424,9 @@ def objective(m):
 
 SPOILED_DOORS = {
     "objective": objective,
-    "predict_f": lambda m: m.predict_f(X),
-    "predict_y": lambda m: m.predict_y(X),
-    "predict_log_density": lambda m: m.predict_log_density(two),
     "posterior.predict_f": lambda m: m.posterior().predict_f(X),
-    "kl or qu": lambda m: m.prior_kl() if isinstance(m, BasisSVGP) else m.compute_qu(),
 }
-SPOILED_DOORS |= {
-    "captured: objective": captured(objective),
-    "captured: predict_f": captured(lambda m: m.predict_f(X)),
-    "fit": lambda m: (
-        fit(m, two if isinstance(m, BasisSVGP) else None, num_steps=1, progress=False).elbo
-    ),
-    "fit_with_basis_refresh": lambda m: None if isinstance(m, BasisSVGP) else rounds(m),
-    "to_svgp": lambda m: None if isinstance(m, BasisSVGP) else m.to_svgp().predict_f(X),
-    "sample_posterior": lambda m: (
-        m.sample_posterior(method="quadrature").predict_f(X)
-        if getattr(m, "reweighted", None) == "rotated"
-        else None
-    ),
-    "refresh_basis": lambda m: m.refresh_basis() if isinstance(m, GRIEF) else None,
-}
-# f and the KL need neither noise nor num_data, predictions no num_data, the KL no mean function
 LATE = {"likelihood", "num_data", "mean_function", "kernel"}
-F_DOORS = ("kl or qu", "predict_f", "posterior.predict_f", "captured: predict_f")
 
 
 endless = tf.data.Dataset.from_tensors(two).repeat()
@@ -479,9 +458,8 @@ TOGETHER = {
 
 
 def spared(spoil, name, door):
-    """f and the KL need neither noise nor num_data, predictions no num_data, the KL no mean."""
-    late = LATE & set(spoil.names) if name == "BasisSVGP" else set()
-    return bool(late) and (door in F_DOORS or ("num_data" in late and "predict" in door))
+    """f needs neither noise nor num_data."""
+    return name == "BasisSVGP" and door != "objective" and bool(LATE & set(spoil.names))
 
 
 # ------------------------------------------------------------------ what the tests take
@@ -497,4 +475,3 @@ COMPILED = (
     *("GRIEF on disk | Y", "BasisGPR tf.data | X"),
 )
 TAKING = ()
-SPOILED_IN_TESTS = ("objective", "posterior.predict_f")

@@ -17,7 +17,6 @@ from gpflow_sparse.inducing_variables import (
 )
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, GPLayer, deep_convolutional
-from gpflow_sparse.training import fit
 from tests.hostile.judging import (
     CHECKS,
     Argument,
@@ -437,9 +436,7 @@ for i in (0, 1):
     }
 SPOILED_DOORS = {
     "elbo": lambda m: m.elbo(two),
-    "predict_y": lambda m: m.predict_y(X),
     "captured: predict_f": captured(lambda m: m.predict_f(X)),
-    "fit": lambda m: fit(m, two, num_steps=1, progress=False).elbo,
 }
 
 
@@ -456,4 +453,3 @@ EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
 CORE = ("DeepGP.elbo | X", "DeepPosterior.predict_y", "LocatedPatches locations", "pca X")
 COMPILED = ("traced: DeepGP.predict_f", "traced: DeepGP.elbo | X")
 TAKING = ()
-SPOILED_IN_TESTS = ("elbo", "captured: predict_f")

@@ -106,8 +106,7 @@ class Table(Protocol):
     """Good models to be spoiled."""
     SPOILS: Mapping[str, Spoil]
     SPOILED_DOORS: Mapping[str, Callable[[Any], Any]]
-    """Methods of a spoiled model; all but those of the tests are for the whole table."""
-    SPOILED_IN_TESTS: tuple[str, ...]
+    """Methods of a spoiled model."""
 
     def spared(self, spoil: Spoil, name: str, door: str) -> bool:
         """Whether a method of the model of that name may work all the same."""
@@ -236,11 +235,11 @@ def together(table: Table) -> Iterator[tuple[str, str, Verdict]]:
         yield name, argument_name, verdict
 
 
-def spoiled(table: Table, kind: str, doors: Any = None) -> Iterator[tuple[str, str, Verdict]]:
+def spoiled(table: Table, kind: str) -> Iterator[tuple[str, str, Verdict]]:
     """One thing done to good models, and what their methods then say."""
     spoil = table.SPOILS[kind]
     for name in spoil.of or table.BUILDERS:
-        for door in table.SPOILED_DOORS if doors is None else doors:
+        for door in table.SPOILED_DOORS:
             compiled = door.startswith(("captured", "compiled"))
             # neither a graph nor a step that guards itself raises where numbers are not finite
             unseen = (compiled and "predict" not in door) or door == "sparse_step"

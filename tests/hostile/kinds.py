@@ -165,7 +165,14 @@ CONTAINERS = {
     "tensor_spec": Kind(lambda A: tf.TensorSpec(A.shape, tf.float64)),
 }
 
-KINDS = {**SHAPES, **VALUES, **DTYPES, **LAYOUTS, **CONTAINERS}
+GROUPS = {
+    "shapes": SHAPES,
+    "values": VALUES,
+    "types": DTYPES,
+    "layouts": LAYOUTS,
+    "containers": CONTAINERS,
+}
+KINDS = {name: kind for group in GROUPS.values() for name, kind in group.items()}
 
 # Values for an argument that should be a count, a flag, a seed, or an object of GPflow.
 OPTIONS = {

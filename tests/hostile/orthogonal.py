@@ -404,11 +404,6 @@ LATE = {"likelihood", "num_data"}
 NOT_OF_REGRESSION = {"num_data", "q_mu", "q_mu[0]", "q_mu[1]", "q_sqrt[0]"}
 
 
-def trained_once(m: Any) -> np.ndarray:
-    m.num_data = N if m.num_data is None else m.num_data
-    return fit(m, (X, Y), num_steps=1, progress=False).elbo
-
-
 def regression_of(m: Any) -> Any:
     """A regression model made of the same parts, assigned one by one."""
     r = regression()
@@ -430,16 +425,6 @@ SPOILED_DOORS = {
     "prior_kl": lambda m: m.prior_kl(),
     "posterior.predict_f": lambda m: m.posterior().predict_f(X),
 }
-SLOW_SPOILED = {
-    "compiled closure": lambda m: m.training_loss_closure((X, Y))(),
-    "captured: elbo": captured(lambda m: m.elbo((X, Y))),
-    "captured: predict_f": captured(lambda m: m.predict_f(X)),
-    "captured: prior_kl": captured(lambda m: m.prior_kl()),
-    "fit": trained_once,
-}
-SPOILED_DOORS |= SLOW_SPOILED
-
-
 BUILDERS = {"SOLVEGP": model}
 TOGETHER = {
     "random features of a sum": (lambda: RandomFourier(RBF + kernels.Linear(), 4), "kernel"),
@@ -474,7 +459,6 @@ TOGETHER = {
         "q_sqrt",
     ),
 }
-SPOILED_IN_TESTS = tuple(name for name in SPOILED_DOORS if name not in SLOW_SPOILED)
 
 
 def spared(spoil, name, door):

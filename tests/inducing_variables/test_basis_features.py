@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 from gpflow.kernels import Matern52, SquaredExponential
-from gpflow.models import GPR, SGPR, SVGP
+from gpflow.models import SGPR, SVGP
 
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
 from gpflow_sparse.inducing_variables import BasisFeatures, Kuv, OrthogonalInducingVariables
-from gpflow_sparse.kernels import Basis, Corrected
+from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.posteriors import BasisPosterior
 from tests.oracles import grief as oracle
@@ -79,21 +79,6 @@ def test_kuu_is_the_identity_whatever_the_jitter():
     assert int(features.num_inducing) == M
 
 
-def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
-    rows, Xnew = data(), np.concatenate([inputs(5, seed=3), 20.0 + inputs(3, seed=4)])
-    y, expected = rows[1][:, 0], reference()
-    model = sgpr(rows, grid_basis())
-    Phi, Phi_new = expected.features(rows[0]), expected.features(Xnew)
-    bound = oracle.collapsed_bound(Phi, np.full(30, VARIANCE), y, NOISE)
-    np.testing.assert_allclose(model.elbo(), bound, rtol=1e-9)
-    K_new = expected.kernel(Xnew, Xnew)
-    mean, cov = oracle.predict_with_residual(Phi, y, NOISE, Phi_new, K_new)
-    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
-    np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
-
-
 def random_q(P=1, seed=5):
     rng = np.random.default_rng(seed)
     q_sqrt = np.tril(0.2 * rng.normal(size=(P, M, M))) + 0.5 * np.eye(M)
@@ -125,42 +110,6 @@ def test_predictions_of_any_q_are_those_of_the_dense_conditional(build):
     kl = sum(solvegp_oracle.gaussian_kl(m, s, np.eye(M)) for m, s in zip(q_mu.T, S, strict=True))
     np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-10)
     np.testing.assert_allclose(posterior.prior_kl(), kl, rtol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        grid_basis,
-        lambda: RandomFourier(kernel(), M - 1, seed=3),
-        lambda: ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M)),
-    ],
-    ids=["grid", "fourier", "reweighted"],
-)
-def test_with_the_kernel_of_the_basis_the_bound_is_the_likelihood(make):
-    rows, basis = data(), make()
-    Phi = basis(rows[0]).numpy()
-    expected = oracle.dense_lml(Phi, np.ones(Phi.shape[1]), rows[1][:, 0], NOISE)
-    model = sgpr(rows, basis, Basis(basis))
-    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
-    mean, cov = oracle.predict(
-        Phi, np.ones(Phi.shape[1]), rows[1][:, 0], NOISE, basis(inputs(6, seed=3)).numpy()
-    )
-    got_mean, got_cov = model.predict_f(inputs(6, seed=3), full_cov=True)
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
-
-
-def test_the_corrected_kernel_of_other_weights_has_its_own_bound():
-    """``k + Phi (W - I) Phi^T``: what the functions leave is what they leave of k."""
-    rows, w = data(), np.linspace(0.1, 2.0, M)
-    basis = ReweightedBasis(grid_basis(), w)
-    k, expected = Corrected(basis), reference()
-    Phi, y = expected.features(rows[0]), rows[1][:, 0]
-    residual = 30 * VARIANCE - np.sum(Phi**2)
-    bound = oracle.dense_lml(Phi, w, y, NOISE) - residual / (2.0 * NOISE)
-    np.testing.assert_allclose(sgpr(rows, basis, k).elbo(), bound, rtol=1e-9)
-    evidence = GPR(rows, k, noise_variance=NOISE).log_marginal_likelihood()
-    assert bound < evidence
 
 
 def joint_covariance(basis, O, X, eps):
@@ -234,13 +183,3 @@ def test_an_approximation_is_no_inducing_variable_of_its_kernel():
     ):
         with pytest.raises(ValueError, match=r"kernel must be gs\.kernels\.Basis\(basis\)"):
             sgpr(data(), basis).elbo()
-
-
-def test_a_cache_of_a_fixed_mean_holds_the_basis_and_no_factor():
-    basis, (q_mu, _), X = grid_basis(), random_q(), inputs(6, seed=3)
-    posterior = BasisPosterior(Basis(basis), BasisFeatures(basis), q_mu, precompute_cache="tensor")
-    A = basis.features(X).numpy()
-    for predict in (posterior.predict_f, posterior.fused_predict_f):
-        mean, var = predict(X)
-        np.testing.assert_allclose(mean, A.T @ q_mu, atol=1e-12)
-        np.testing.assert_allclose(var, np.zeros((6, 1)), atol=1e-12)

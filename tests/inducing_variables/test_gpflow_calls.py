@@ -143,20 +143,6 @@ def test_gpflows_wrapper_for_shared_inducing_variables_changes_nothing(rng, name
         )
 
 
-@pytest.mark.parametrize("name", ["basis", "patches", "located patches"])
-def test_gpflows_own_posteriors_take_wrapped_features(rng, name):
-    """These have exact joint covariances, so that GPflow's posterior of the wrapper is right."""
-    kernel, inducing, X = build(name, rng)
-    q_mu, q_sqrt = rng.normal(size=(M, P)), factors(rng)["dense"]
-    expected = create_posterior(kernel, inducing, q_mu, q_sqrt, whiten=True).predict_f(X)
-    both = SeparateIndependentInducingVariables([inducing, inducing])
-    for wrapped in (SharedIndependentInducingVariables(inducing), both):
-        several = SharedIndependent(kernel, P)
-        got = create_posterior(several, wrapped, q_mu, q_sqrt, whiten=True).predict_f(X)
-        for ours, theirs in zip(got, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4)  # GPflow adds jitter to Kuu
-
-
 @pytest.mark.parametrize("name", ["orthogonal", "neighbors"])
 def test_what_needs_joint_covariances_is_refused_in_one_sentence(rng, name):
     kernel, inducing, X = build(name, rng)

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Linear, Matern32, Matern52, SquaredExponential, White
-from gpflow.utilities import deepcopy, set_trainable
 
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics.neighbors import NeighborIndex
 from tests.oracles import swsgp as oracle
-from tests.oracles.softki import matern32
 
 M, N, H = 60, 25, 7
 STEP = 0.1  # of the logarithm of a ratio of lengthscales
@@ -47,15 +45,6 @@ def rounded(lengthscales):
     return np.exp(STEP * np.round(ratios / STEP))
 
 
-@pytest.mark.parametrize("lengthscale", [1.0, 0.01, 30.0])
-@pytest.mark.parametrize("D", [2, 16])
-def test_one_lengthscale_changes_no_neighbors(rng, route, D, lengthscale):
-    Z, X = points(rng, D)
-    found = NeighborInducingPoints(Z, H).neighbors(X, Matern32(1.7, lengthscale))
-    assert found.dtype == tf.int32
-    np.testing.assert_array_equal(found, oracle.nearest(X, Z, H))
-
-
 @pytest.mark.parametrize("lengthscales", [[1.0, 5.0], [0.3, 0.01], [2.0, 2.9]])
 def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
     Z, X = points(rng)
@@ -63,16 +52,6 @@ def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
     metric = rounded(lengthscales)
     np.testing.assert_array_equal(found, oracle.nearest(X / metric, Z / metric, H))
     assert not np.array_equal(np.sort(found), np.sort(oracle.nearest(X, Z, H)))
-
-
-def test_the_columns_that_the_kernel_reads(rng, route):
-    Z, X = points(rng, 4)
-    kernel = SquaredExponential(lengthscales=[1.0, 3.0], active_dims=[3, 1])
-    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
-    metric = rounded([1.0, 3.0])
-    np.testing.assert_array_equal(
-        found, oracle.nearest(X[:, [3, 1]] / metric, Z[:, [3, 1]] / metric, H)
-    )
 
 
 def test_a_common_factor_and_small_drifts_build_no_new_tree(rng, outside):
@@ -108,40 +87,6 @@ def test_points_that_moved_are_noticed(rng, route):
     assert search()[0, 0] == 3
 
 
-def test_every_set_of_points_has_its_own_tree(rng, outside):
-    Z, X = points(rng)
-    one, kernel = NeighborInducingPoints(Z, H), Matern32()
-    one.neighbors(X, kernel)
-    two = deepcopy(one)
-    two.Z.assign(-Z)
-    for _ in range(2):
-        np.testing.assert_array_equal(one.neighbors(X, kernel), oracle.nearest(X, Z, H))
-        np.testing.assert_array_equal(two.neighbors(X, kernel), oracle.nearest(X, -Z, H))
-    assert outside == [M, M]
-
-
-def test_every_kernel_has_its_own_tree(rng, outside):
-    Z, X = points(rng)
-    inducing, kernels = (
-        NeighborInducingPoints(Z, H),
-        (Matern32(), Matern32(lengthscales=[1.0, 3.0])),
-    )
-    for _ in range(3):
-        for kernel in kernels:
-            units = inducing.metric(kernel).numpy()
-            expected = oracle.nearest(X / units, Z / units, H)
-            np.testing.assert_array_equal(inducing.neighbors(X, kernel), expected)
-    assert outside == [M, M]
-
-
-def test_points_that_are_trained_are_searched_in_the_graph(rng, outside):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H)
-    set_trainable(inducing.Z, True)
-    np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), oracle.nearest(X, Z, H))
-    assert outside == []
-
-
 NON_STATIONARY = {
     "linear": Linear(0.5),
     "airline": Matern32() + Linear(0.5),
@@ -161,14 +106,6 @@ def test_other_kernels_take_what_explains_most(rng, route, kernel):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10)
     else:
         np.testing.assert_array_equal(np.sort(found), np.sort(expected))
-
-
-def test_a_point_that_explains_nothing_comes_last(rng):
-    """A linear kernel has no variance at the origin, where the criterion is 0 / 0."""
-    Z, X = points(rng)
-    Z[4] = 0.0
-    found = NeighborInducingPoints(Z, M - 1).neighbors(X, Linear())
-    assert not np.any(found == 4)
 
 
 @pytest.mark.parametrize("kernel", [Matern32(), Matern32() + Linear()], ids=["near", "explaining"])
@@ -192,14 +129,6 @@ def test_active_points_are_ranked_by_their_places_in_the_lists_of_rows(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_active_points_start_with_the_global_ones(rng, route):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H, global_indices=[50, 2])
-    ranked = oracle.active_set(X[:3], Z, M)
-    expected = [50, 2, *[j for j in ranked if j not in (50, 2)]][:12]
-    np.testing.assert_array_equal(inducing.ranked(X[:3], Matern32(), 12), expected)
-
-
 @pytest.mark.parametrize("kernel", [Matern32(), SquaredExponential(1.7, [1.0, np.exp(1.5)])])
 def test_predecessors_are_the_nearest_of_those_before(rng, route, kernel):
     Z, _ = points(rng)
@@ -209,47 +138,3 @@ def test_predecessors_are_the_nearest_of_those_before(rng, route, kernel):
     for j, row in zip(drawn, found.numpy(), strict=True):
         missing = H - len(everyone[j])
         np.testing.assert_array_equal(row, [*everyone[j], *[-1] * missing])
-
-
-def test_predecessors_by_the_other_criterion(rng):
-    Z, _ = points(rng)
-    kernel = Matern32() + Linear(0.5)
-    found = NeighborInducingPoints(Z, H).predecessors(np.arange(M, dtype=np.int32), kernel)
-
-    def k(A, B):
-        return matern32(A, B, 1.0, 1.0) + 0.5 * A @ B.T
-
-    for j, row in enumerate(found.numpy()):
-        count = min(H, j)
-        expected = oracle.most_explaining(k, Z[j : j + 1], Z[:j], count)
-        np.testing.assert_array_equal(np.sort(row), np.sort([*expected[0], *[-1] * (H - count)]))
-
-
-def test_all_points_need_no_search(rng, route):
-    Z, X = points(rng)
-    for fixed in ((), (5, 3)):
-        inducing = NeighborInducingPoints(Z, M, global_indices=fixed)
-        expected = np.tile(np.arange(M), (N, 1))
-        np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), expected)
-
-
-@pytest.mark.parametrize("fixed", [(), (4, 1)])
-@pytest.mark.parametrize("kernel", [Matern32(), Linear() + Matern32()], ids=["near", "other"])
-def test_it_compiles_with_an_unknown_number_of_rows(rng, route, kernel, fixed):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H, global_indices=fixed)
-    signature = [tf.TensorSpec([None, 2], tf.float64)]
-    search = tf.function(
-        lambda X: inducing.neighbors(X, kernel), input_signature=signature, autograph=False
-    )
-    np.testing.assert_array_equal(search(X), inducing.neighbors(X, kernel))
-    assert search.get_concrete_function().outputs[0].shape.as_list() == [None, H]
-
-
-def test_neighbors_in_single_precision_are_those_of_the_rounded_points(rng, route, float_type):
-    Z, X = (part.astype(float_type) for part in points(rng))
-    kernel = Matern32(lengthscales=np.array([1.0, 2.0], float_type))
-    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
-    metric = rounded([1.0, 2.0])
-    expected = oracle.nearest(X.astype(float) / metric, Z.astype(float) / metric, H)
-    np.testing.assert_array_equal(np.sort(found), np.sort(expected))

@@ -7,11 +7,9 @@ import sys
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.inducing_variables import (
     InducingPatches,
     InducingPoints,
-    Multiscale,
 )
 
 from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
@@ -35,44 +33,12 @@ def multioutput_kernel(name):
     return gpflow.kernels.LinearCoregionalization(parts, W=np.array([[1.0, 0.5], [0.2, 1.0]]))
 
 
-@pytest.mark.parametrize("convert", [np.asarray, tf.constant, np.ndarray.tolist, InducingPoints])
-def test_sets_keep_their_points_in_order(convert):
-    made = OrthogonalInducingVariables(convert(Z), convert(V), convert(Z + 5.0))
-    assert made.sizes == (4, 3, 4)
-    assert made.shape == (11, 2, 1)
-    assert int(made.num_inducing) == 11
-    assert made.input_dim == 2
-    for points, expected in zip(made.sets, (Z, V, Z + 5.0), strict=True):
-        np.testing.assert_array_equal(points.Z, expected)
-        assert points.Z.trainable
-
-
-def test_one_set_is_allowed_and_an_orthogonal_set_without_rows_is_left_out():
-    assert OrthogonalInducingVariables(Z).sizes == (4,)
-    assert OrthogonalInducingVariables(Z, np.zeros((0, 2)), V).sizes == (4, 3)
-
-
-def test_passed_parameters_variables_and_sets_stay_the_same_objects():
-    parameter, variable, points = gpflow.Parameter(Z), tf.Variable(V), InducingPoints(Z + 5.0)
-    made = OrthogonalInducingVariables(parameter, variable, points)
-    assert made.sets[0].Z is parameter
-    assert made.sets[1].Z is variable
-    assert made.sets[2] is points
-
-
 def test_kuv_of_points_equals_numpy():
     kernel = gpflow.kernels.SquaredExponential(variance=1.7, lengthscales=[0.5, 2.0])
     scaled = (Z[:, None] - V[None]) / [0.5, 2.0]
     expected = 1.7 * np.exp(-0.5 * (scaled**2).sum(-1))
     got = Kuv(InducingPoints(Z), InducingPoints(V), kernel)
     np.testing.assert_allclose(got, expected, rtol=1e-12)
-
-
-def test_kuv_obeys_active_dims_and_sums():
-    kernel = gpflow.kernels.Matern52(active_dims=[1]) + gpflow.kernels.White()
-    got = Kuv(InducingPoints(Z), InducingPoints(V), kernel)
-    alone = gpflow.kernels.Matern52()
-    np.testing.assert_allclose(got, alone.K(Z[:, 1:], V[:, 1:]), rtol=1e-12)
 
 
 def test_kuv_of_patches_is_the_base_kernel_between_patches(rng):
@@ -82,16 +48,6 @@ def test_kuv_of_patches_is_the_base_kernel_between_patches(rng):
     got = Kuv(InducingPatches(first), InducingPatches(second), kernel)
     expected = np.exp(-0.5 * ((first[:, None] - second[None]) ** 2).sum(-1))
     np.testing.assert_allclose(got, expected, rtol=1e-12)
-
-
-def test_a_pair_of_sets_nobody_registered_raises():
-    smooth, kernel = Multiscale(V, np.ones_like(V)), gpflow.kernels.SquaredExponential()
-    with pytest.raises(NotImplementedError):
-        Kuv(InducingPoints(Z), smooth, kernel)
-    mixed = OrthogonalInducingVariables(InducingPoints(Z), smooth)
-    model = SOLVEGP(kernel, gpflow.likelihoods.Gaussian(), mixed)
-    with pytest.raises(NotImplementedError):
-        model.predict_f(Z)
 
 
 @pytest.mark.parametrize("name", list(MULTIOUTPUT_KERNELS))

@@ -1,4 +1,4 @@
-"""Patches as inducing variables: SVGP and SOLVE-GP on images, and what does not go together."""
+"""Patches as inducing variables of SOLVE-GP, against an oracle and SVGP on all patches."""
 
 import gpflow
 import numpy as np
@@ -107,30 +107,6 @@ def test_solvegp_on_patches_is_the_oracle(rng, tick, whiten):
     var = layer.marginals(X)[1]
     expectations = -0.5 * np.log(2 * np.pi * 0.2) - ((Y - mean) ** 2 + var) / 0.4
     np.testing.assert_allclose(model.elbo((X, Y)), expectations.sum() - layer.kl(X), rtol=1e-9)
-
-
-@both_kernels
-@whitened
-def test_stock_svgp_takes_patches(rng, tick, whiten):
-    X, sets = arrays(rng, (5,))
-    q_mu, q_sqrt = random_q(rng, (5,), 2)
-    model = gpflow.models.SVGP(
-        make_kernel(tick),
-        gpflow.likelihoods.Gaussian(0.2),
-        wrap(sets, tick)[0],
-        num_latent_gps=2,
-        whiten=whiten,
-        q_mu=q_mu[0],
-        q_sqrt=q_sqrt[0],
-    )
-    layer = layer_of(model, sets, tick, jitter=1e-6)  # GPflow's, whatever the variance
-    mean, cov = layer.joint(X)
-    tolerance = 1e-9 * np.abs(cov).max()
-    for posterior in (model, model.posterior()):
-        for got, want in zip(posterior.predict_f(X, full_cov=True), (mean, cov), strict=True):
-            np.testing.assert_allclose(got, want, atol=tolerance)
-        np.testing.assert_allclose(posterior.predict_f(X)[1], layer.marginals(X)[1], atol=tolerance)
-    np.testing.assert_allclose(model.prior_kl(), layer.kl(X), rtol=1e-9)
 
 
 @both_kernels

@@ -69,19 +69,6 @@ def test_value_and_gradients_are_those_of_the_dense_form(shape, outputs, noise):
         np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-10 * scale)
 
 
-@pytest.mark.parametrize("probes", [False, True])
-def test_an_upstream_factor_reaches_every_gradient(probes):
-    parts = problem()
-    drawn = np.random.default_rng(5).normal(size=(N, 3)) if probes else None
-    _, plain = value_and_gradients(*parts, NOISE, drawn)
-    sources = [tf.constant(part, tf.float64) for part in (*parts, NOISE)]
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        value = -7.0 * log_density(*sources, drawn)
-    for got, slope in zip(tape.gradient(value, sources), plain, strict=True):
-        np.testing.assert_allclose(got, -7.0 * slope, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_probes_along_all_axes_give_the_exact_gradient(outputs):
     """``sqrt(n) e_k``, whose mean outer product is the identity itself."""
@@ -180,22 +167,3 @@ def interpolation(lengthscale, temperature):
     errors = np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(256, 1))
     parts = oracle.weights(X, Z, temperature), K, errors
     return [part.astype(np.float32).astype(float) for part in parts]
-
-
-@pytest.mark.parametrize("noise", [1e-3, 1e-1])
-@pytest.mark.parametrize("probes", [None, 8])
-@pytest.mark.parametrize("temperature", [0.2, 1.0])
-@pytest.mark.parametrize("lengthscale", [0.8, 5.0])
-def test_float32_has_the_value_and_gradients_of_float64(lengthscale, temperature, probes, noise):
-    parts = interpolation(lengthscale, temperature)
-    assert np.linalg.cond(parts[1]) < 1e6
-    noise = float(np.float32(noise))
-    if probes is not None:
-        probes = np.sign(np.random.default_rng(1).normal(size=(256, probes)))
-    value, gradients = value_and_gradients(*parts, noise, probes)
-    single, slopes = value_and_gradients(*parts, noise, probes, tf.float32)
-    assert single.dtype == tf.float32
-    np.testing.assert_allclose(single, value, rtol=1e-5)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        error = np.linalg.norm(slope.numpy() - gradient) / np.linalg.norm(gradient)
-        assert error < 1e-4

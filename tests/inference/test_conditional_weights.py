@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import conditional_weights
-from gpflow_sparse.numerics.linalg import FactorizationError
 
 
 def covariances(size, rng):
@@ -36,12 +35,3 @@ def test_halves_have_the_weights_and_gradients_of_the_whole(size, rng, monkeypat
         np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=1e-9 * np.abs(wanted).max())
     a = np.linalg.solve(parts[0], parts[1][:, :, None])[:, :, 0]
     np.testing.assert_allclose(halves[0], a, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("entry", [3, 30])
-def test_a_covariance_that_is_not_definite_is_named_in_both_halves(entry, rng):
-    K, k, diagonal = covariances(32, rng)
-    K = K.numpy()
-    K[2, entry, entry] = -1.0
-    with pytest.raises(FactorizationError, match="K_I"):
-        conditional_weights(tf.constant(K), k, diagonal)

@@ -112,29 +112,6 @@ def test_order_of_the_bounds(rng, rows, kernel):
     assert np.all(np.diff(values) > 1e-6), values
 
 
-def test_one_block_of_all_rows_has_a_gap_that_only_the_mean_explains(rng, rows):
-    """``log N(y | 0, Qff + s2 I) - log |I + D / s2| / 2``, which is not the exact evidence."""
-    (X, Y), Z, kernel = rows, rng.uniform(-1.5, 1.5, size=(4, 2)), KERNELS["matern32"]()
-    iv = OrthogonalInducingVariables(Z)
-    model = SOLVEGPR(rows, kernel, iv, noise_variance=NOISE, bound="block", block_size=N)
-    eps = jitter(kernel, Z)
-    D, _, _ = oracle.residual(covariance(kernel), Z, eps, X)
-    A = kernel(X).numpy() - D + NOISE * np.eye(N)
-    y = Y[:, 0]
-    expected = -0.5 * (y @ np.linalg.solve(A, y) + np.linalg.slogdet(2.0 * np.pi * A)[1])
-    expected -= 0.5 * np.linalg.slogdet(np.eye(N) + D / NOISE)[1]
-    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
-    assert expected < evidence(kernel, rows) - 1.0
-
-
-def test_all_rows_as_inducing_points_give_the_evidence(rows):
-    X, _ = rows
-    for bound in ("standard", "log", "block"):
-        iv = OrthogonalInducingVariables(X)
-        model = SOLVEGPR(rows, KERNELS["matern32"](), iv, noise_variance=NOISE, bound=bound)
-        np.testing.assert_allclose(model.elbo(), evidence(KERNELS["matern32"](), rows), rtol=1e-4)
-
-
 def gaussian():
     return gpflow.likelihoods.Gaussian(NOISE)
 

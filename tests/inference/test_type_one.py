@@ -54,13 +54,6 @@ def require_grid(mixture, X_new, expected, rtol=1e-7):
     np.testing.assert_allclose(mixture.predict_y(X_new)[1], noisy, rtol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [1e-3, 0.1, 1.0, 10.0, 1e4])
-@pytest.mark.parametrize("variance", [1e-6, 1.0, 1e8])
-def test_mode_and_variance_of_the_lognormal(mode, variance):
-    found = type_one.lognormal_from_mode_variance(mode, variance)
-    np.testing.assert_allclose(lognormal(*found), (mode, variance), rtol=1e-10)
-
-
 def test_the_priors_of_the_paper():
     """Numbers found by bisection; {mode, variance} of Evans and Nair (2018), section 6."""
     mu, sd = type_one.lognormal_from_mode_variance(1.0, 100.0)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.inference.exact_gp import PROFILES, ExactGP, Values
 from gpflow_sparse.inference.laplace import find_mode
 from gpflow_sparse.initialization import hyperparameters
 from gpflow_sparse.initialization.exact_likelihood import ExactDensity
@@ -90,49 +89,6 @@ def test_neighbors_in_blocks_predict_as_at_once(rng, monkeypatch):
 
 
 GAPS = [0.0, 1e-16, 1e-12, 1e-9, 1e-8, 1e-6, 1e-3]
-
-
-@pytest.mark.parametrize("gap", GAPS)
-@pytest.mark.parametrize("kind", ["Matern12", "Matern32"])
-def test_gradients_between_rows_that_are_nearly_equal(kind, gap, rng):
-    """Against squared distances from differences; the derivative of exp(-r) by r^2 is infinite."""
-    X = rng.uniform(-2.0, 2.0, (30, 2))
-    X = np.concatenate([X, X[:10] + gap])
-    y, scales, noise = rng.normal(size=len(X)), np.array([0.7, 1.3]), 0.05
-    squares = np.square((X[:, None] - X) / scales)
-    r = np.sqrt(squares.sum(axis=-1))
-    if kind == "Matern12":
-        K, slope = np.exp(-r), -0.5 * np.exp(-r) / np.where(r > 0.0, r, 1.0)
-    else:
-        s = np.sqrt(3.0) * r
-        K, slope = (1.0 + s) * np.exp(-s), -1.5 * np.exp(-s)
-    inverse = np.linalg.inv(K + noise * np.eye(len(X)))
-    a = inverse @ y
-    dK = 0.5 * (np.outer(a, a) - inverse)
-    wanted = np.einsum("ij,ij,ijd->d", dK, slope, -2.0 * squares) / scales
-    gp = ExactGP(X - X.mean(axis=0), y[:, None], PROFILES[getattr(gpflow.kernels, kind)])
-    value, found = gp.with_gradient(Values(1.0, scales, noise), np.empty((len(X), len(X))))
-    np.testing.assert_allclose(found.lengthscales, wanted, rtol=1e-7)
-    log_det = np.linalg.slogdet(K + noise * np.eye(len(X)))[1]
-    density = -0.5 * (y @ a + log_det + len(X) * np.log(2.0 * np.pi))
-    np.testing.assert_allclose(value, density, rtol=1e-9)
-
-
-@pytest.mark.parametrize("gap", [4e-16, 1e-9, 1e-6])
-def test_the_optimum_does_not_depend_on_rows_that_are_nearly_equal(gap, recwarn):
-    r = np.random.default_rng(3)
-    X = r.uniform(-1.5, 1.5, (75, 3))
-    y = np.sin(3.0 * X[:, :1]) + X[:, 1:2] * X[:, 2:] + 0.1 * r.normal(size=(75, 1))
-    other = y[:25] + 0.1 * r.normal(size=(25, 1))
-    found = []
-    for step in (0.0, gap):
-        rows = np.concatenate([X, X[:25] * (1.0 + step)]), np.concatenate([y, other])
-        kernel = gpflow.kernels.Matern12(lengthscales=np.ones(3))
-        noise, evidence = hyperparameters.posterior_mode(*rows, kernel)
-        found.append([*kernel.lengthscales.numpy(), noise, evidence])
-    np.testing.assert_allclose(found[1], found[0], rtol=2e-3)
-    assert np.all(np.array(found[0][:3]) > 1.2)  # not where they began
-    assert not recwarn.list
 
 
 def test_a_search_that_ends_where_it_began_says_so(recwarn):

@@ -3,10 +3,8 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow_probability as tfp
 from gpflow.utilities import set_trainable
 
-from gpflow_sparse import initialization
 from gpflow_sparse.initialization import (
     greedy_orthogonal,
     greedy_variance,
@@ -52,16 +50,6 @@ def inertia(X, centers):
 
 
 @pytest.mark.parametrize("choose", CHOICES)
-def test_the_same_seed_gives_the_same_choice_and_another_seed_another(choose):
-    X, kernel = make_inputs(), make_stationary()
-    np.testing.assert_allclose(
-        choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=3), rtol=1e-12
-    )
-    first, second = choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=4)
-    assert not np.allclose(sort_rows(first), sort_rows(second))
-
-
-@pytest.mark.parametrize("choose", CHOICES)
 @pytest.mark.parametrize("M", [7, 8, 99])
 def test_all_distinct_rows_are_the_points_where_rows_repeat_and_more_are_asked_for(choose, M):
     rows = make_inputs(7)
@@ -79,15 +67,6 @@ def test_a_size_that_cannot_be_had_is_an_error(choose, M):
 
 
 # --- k-means
-
-
-def test_kmeans_finds_separated_clusters():
-    rng = np.random.default_rng(0)
-    means = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
-    groups = [mean + 0.1 * rng.standard_normal((30, 2)) for mean in means]
-    Z = kmeans(np.concatenate(groups), 3)
-    expected = sort_rows(np.array([group.mean(axis=0) for group in groups]))
-    np.testing.assert_allclose(sort_rows(Z), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("limit", [np.inf, 0.0], ids=["lloyd", "mini-batches"])
@@ -120,11 +99,6 @@ def test_kernels_without_a_lengthscale_for_every_column_leave_inputs_unscaled(ma
     np.testing.assert_allclose(kmeans(X, 10, make()), kmeans(X, 10), rtol=1e-10)
 
 
-def test_a_repeated_row_weighs_as_often_as_it_occurs():
-    X = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]])
-    np.testing.assert_allclose(np.sort(kmeans(X, 2), axis=0), [[0.25], [9.0]], atol=1e-12)
-
-
 # --- random subsets
 
 
@@ -149,30 +123,6 @@ def test_orthogonal_picks_are_those_of_the_naive_variance_given_z():
     np.testing.assert_array_equal(greedy_orthogonal(X, Z, 20, kernel), X[picks])
 
 
-def test_rounding_of_a_rough_kernel_does_not_let_a_row_be_picked_twice():
-    X = np.repeat(make_inputs(31, num_columns=8), 2, axis=0)
-    Z = greedy_variance(X, 32, gpflow.kernels.Matern12(lengthscales=0.5))
-    np.testing.assert_array_equal(sort_rows(Z), sort_rows(X[::2]))
-    # rows of X are the same as those of Z but for rounding in their covariance
-    O = greedy_orthogonal(X, X[:30], 20, gpflow.kernels.Matern12(lengthscales=0.5))
-    np.testing.assert_array_equal(sort_rows(O), sort_rows(X[30::2]))
-
-
-def test_orthogonal_picks_are_all_other_distinct_rows_where_rows_repeat():
-    X = np.repeat(make_inputs(9), 3, axis=0)
-    for kernel in (make_stationary(), gpflow.kernels.Linear()):
-        O = greedy_orthogonal(X, X[:18], 20, kernel)
-        np.testing.assert_array_equal(sort_rows(O), sort_rows(X[18::3]))
-        assert greedy_orthogonal(X, X, 20, kernel).shape == (0, 2)
-
-
-def test_rows_of_z_that_add_nothing_are_passed_over():
-    X, Z, kernel = make_inputs(), make_inputs(15, seed=1), make_kernel()
-    repeated = np.concatenate([Z, Z])
-    expected = greedy_orthogonal(X, Z, 20, kernel)
-    np.testing.assert_array_equal(greedy_orthogonal(X, repeated, 20, kernel), expected)
-
-
 def test_a_covariance_of_low_rank_is_an_error_that_says_how_many_picks_are_useful():
     X, kernel = make_inputs(num_columns=3), gpflow.kernels.Linear()
     assert greedy_variance(X, 3, kernel).shape == (3, 3)
@@ -182,29 +132,7 @@ def test_a_covariance_of_low_rank_is_an_error_that_says_how_many_picks_are_usefu
         greedy_orthogonal(X, X[:2], 2, kernel)
 
 
-def test_greedy_picks_come_from_the_subsample_when_there_are_many_rows():
-    X, kernel = make_inputs(), make_kernel()
-    candidates = np.random.default_rng(5).permutation(X)[:50]
-    picks = greedy_picks(kernel(candidates).numpy(), 10)
-    Z = greedy_variance(X, 10, kernel, seed=5, max_candidates=50)
-    np.testing.assert_array_equal(Z, candidates[picks])
-    with pytest.raises(ValueError, match=r"between 1 and 50, .*max_candidates"):
-        greedy_variance(X, 51, kernel, max_candidates=50)
-
-
 # --- joint choices
-
-
-@pytest.mark.parametrize("choose", CHOICES)
-def test_the_split_sets_are_disjoint_and_make_up_the_joint_choice(choose):
-    X, kernel = make_inputs(), make_stationary()
-    method = {kmeans: "kmeans", random_subset: "random", greedy_variance: "greedy"}[choose]
-    sets = split_orthogonal(X, 20, 10, 5, kernel=kernel, method=method, seed=2)
-    assert [len(rows) for rows in sets] == [20, 10, 5]
-    union = np.concatenate(sets)
-    assert len(np.unique(union, axis=0)) == 35
-    joint = choose(X, 35, kernel, seed=2)
-    np.testing.assert_allclose(sort_rows(union), sort_rows(joint), rtol=1e-12)
 
 
 def test_splits_that_cannot_be_made_are_errors():
@@ -271,21 +199,6 @@ def draw_gp(num_rows=300, lengthscale=0.3, noise_variance=0.01, seed=0):
     return X, root @ rng.standard_normal((num_rows, 1))
 
 
-def test_the_fit_is_that_of_gpr_on_the_subset():
-    X, Y = draw_gp(60)
-    kernel, reference = gpflow.kernels.Matern52(), gpflow.kernels.Matern52()
-    noise_variance = subset_hyperparameters(X, Y, kernel, num_rows=40, seed=1)
-    rows = np.random.default_rng(1).permutation(60)[:40]
-    model = gpflow.models.GPR((X[rows], Y[rows]), reference, noise_variance=0.1)
-    for parameter, start in zip(model.trainable_parameters, (1.0, 1.0, 0.1), strict=True):
-        # times the value, the density of the logarithm: normal around that of the start
-        parameter.prior = tfp.distributions.LogNormal(np.log(start) + 1.0, np.float64(1.0))
-    gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
-    np.testing.assert_allclose(kernel.lengthscales.numpy(), reference.lengthscales.numpy(), 1e-3)
-    np.testing.assert_allclose(kernel.variance.numpy(), reference.variance.numpy(), rtol=1e-3)
-    np.testing.assert_allclose(noise_variance, model.likelihood.variance.numpy(), rtol=1e-3)
-
-
 def test_untrainable_parameters_are_left_untouched():
     X, Y = draw_gp(60)
     kernel = gpflow.kernels.Matern52(variance=1.7) + gpflow.kernels.Linear(variance=0.2)
@@ -321,16 +234,3 @@ def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
         subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
     assert kernel.variance.numpy() == before
-
-
-def test_a_smooth_table_does_not_send_hyperparameters_to_infinity():
-    """A noise-free trend and an irrelevant column: the likelihood alone has its optimum there."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 3))
-    Y = X[:, :1] + X[:, 1:2] ** 2
-    X, Y = (X - X.mean(0)) / X.std(0), (Y - Y.mean(0)) / Y.std(0)
-    kernel = gpflow.kernels.Matern52(lengthscales=initialization.median_lengthscales(X))
-    initialization.subset_hyperparameters(X, Y, kernel)
-    # six standard deviations of the tether
-    assert kernel.variance.numpy() < np.exp(6.0)
-    assert kernel.lengthscales.numpy().max() < 3.0 * np.exp(6.0)

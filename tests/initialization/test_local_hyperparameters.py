@@ -9,7 +9,6 @@ from scipy import stats
 from gpflow_sparse.initialization import (
     hyperparameters,
     local_hyperparameters,
-    neighbor_log_density,
     posterior_mode,
     subset_hyperparameters,
 )
@@ -161,21 +160,3 @@ def test_the_density_of_repeated_rows_is_that_of_all_their_outputs():
     mode = np.log([*kernel.lengthscales.numpy(), kernel.variance.numpy(), noise])
     expected = laplace(log_joint(X, Y, start, 50.0), mode, 0.3, np.ones(4))[1]
     np.testing.assert_allclose(evidence, expected, atol=0.02)
-
-
-def test_held_out_rows_are_predicted_from_distinct_neighbors_with_all_their_outputs():
-    X, Y = draw_repeated()
-    kernel = gpflow.kernels.Matern52(lengthscales=[0.1, 0.3], variance=1.7)
-    options = {"num_held_out": 4, "num_neighbors": 5, "seed": 2}
-    options["mean_function"] = gpflow.functions.Constant(0.3)
-    found = neighbor_log_density(X, Y, kernel, 0.05, **options)
-    places, errors = firsts(X), Y - 0.3
-    order = np.random.default_rng(2).permutation(len(places))
-    rest, held_out = order[:-4], order[-4:]
-    total = 0.0
-    for row, around in zip(held_out, nearest(places, held_out, rest, 5, [0.1, 0.3]), strict=True):
-        near, both = (all_of(X, places[rows]) for rows in (around, [*around, row]))
-        given, joint = (log_density(kernel, 0.05, X[i], errors[i]) for i in (near, both))
-        total += joint - given
-    # 1.7e-6 is the jitter of the neighbors
-    np.testing.assert_allclose(found, total / len(all_of(X, places[held_out])), rtol=2e-4)

@@ -1,9 +1,7 @@
 """Bases as GPflow kernels: matrices, stock models around them, one kernel per column."""
 
-import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.kernels import Matern32, SquaredExponential
 
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
@@ -43,16 +41,6 @@ BASES = {
 every_basis = pytest.mark.parametrize("build", BASES.values(), ids=list(BASES))
 
 
-@every_basis
-def test_matrices_are_products_of_features(build):
-    basis = build()
-    k, X, Z = Basis(basis), inputs(6, seed=4), inputs(4, seed=5)
-    Phi, Psi = basis(X).numpy(), basis(Z).numpy()
-    np.testing.assert_allclose(k(X), Phi @ Phi.T, atol=1e-13)
-    np.testing.assert_allclose(k(X, Z), Phi @ Psi.T, atol=1e-13)
-    np.testing.assert_allclose(k(X, full_cov=False), np.sum(Phi**2, axis=1), atol=1e-13)
-
-
 @pytest.mark.parametrize("corrected", [False, True])
 def test_leading_axes_are_as_in_gpflow(corrected):
     """One set of inputs is batched; two are an outer product."""
@@ -68,21 +56,6 @@ def test_leading_axes_are_as_in_gpflow(corrected):
     np.testing.assert_allclose(outer[1, 2, :, 3], k(X[1, 2], Z[3]), atol=1e-13)
 
 
-def test_stock_gpr_has_the_dense_likelihood_and_predictions():
-    X, Y = data()
-    model = gpflow.models.GPR((X, Y), GRIEF(kernel(), X, P), noise_variance=NOISE)
-    Phi, Phi_new = (reference(X).features(x) for x in (X, inputs(7, seed=4)))
-    ones, y = np.ones(P), Y[:, 0]
-    expected = oracle.dense_lml(Phi, ones, y, NOISE)
-    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-10)
-    by_sums = oracle.lml(Phi.T @ Phi, Phi.T @ y, y @ y, len(y), ones, NOISE)
-    np.testing.assert_allclose(by_sums, expected, rtol=1e-10)
-    mean, cov = oracle.predict(Phi, ones, y, NOISE, Phi_new)
-    got_mean, got_cov = model.predict_f(inputs(7, seed=4), full_cov=True)
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
-    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
-
-
 def test_grief_is_the_kernel_of_its_basis():
     X = inputs(30)
     k = GRIEF(kernel(), X, P, 6)
@@ -90,16 +63,6 @@ def test_grief_is_the_kernel_of_its_basis():
     assert isinstance(k, Basis)
     np.testing.assert_array_equal(k.basis.indices, basis.indices)
     np.testing.assert_array_equal(k(X), Basis(basis)(X))
-
-
-def test_it_can_be_a_term_of_a_sum_or_product():
-    X = inputs(6)
-    basis = BASES["grid"]()
-    Phi = basis(X).numpy()
-    total = Basis(basis) + gpflow.kernels.White(0.1)
-    np.testing.assert_allclose(total(X), Phi @ Phi.T + 0.1 * np.eye(6), atol=1e-13)
-    product = Basis(basis) * Matern32()
-    np.testing.assert_allclose(product(X), Phi @ Phi.T * Matern32()(X).numpy(), atol=1e-13)
 
 
 def corrected(seed=6):
@@ -122,21 +85,6 @@ def test_corrected_is_the_kernel_with_other_weights_for_its_leading_functions():
     assert np.linalg.eigvalsh(k(everywhere).numpy()).min() > -1e-10
     with_ones = Corrected(ReweightedBasis(basis, np.ones(P)))
     np.testing.assert_allclose(with_ones(X), kernel()(X), atol=1e-12)
-
-
-def test_corrected_with_a_rotation_and_its_gradients():
-    _, w, basis = corrected()
-    V = np.linalg.qr(np.random.default_rng(7).normal(size=(P, P)))[0]
-    reweighted = ReweightedBasis(basis, w, V)
-    k, X = Corrected(reweighted), inputs(6, seed=4)
-    Phi, turned = basis(X).numpy(), basis(X).numpy() @ V
-    expected = kernel()(X).numpy() - Phi @ Phi.T + turned @ np.diag(w) @ turned.T
-    np.testing.assert_allclose(k(X), expected, atol=1e-12)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(tf.linalg.diag_part(k(X)))
-    by_weights = tape.gradient(value, reweighted.weights.unconstrained_variable)
-    slope = 1.0 - np.exp(-w)  # of GPflow's softplus
-    np.testing.assert_allclose(by_weights / slope, np.sum(turned**2, axis=0), rtol=1e-6)
 
 
 def test_product_of_is_one_kernel_per_column():

@@ -154,23 +154,6 @@ def test_by_default_the_patches_are_averaged_with_weights_one(rng):
     np.testing.assert_allclose(summed(X), 15.0**2 * kernel(X), rtol=1e-12)
 
 
-@every_grid
-@both_averages
-def test_where_places_share_nothing_tick_is_the_additive_kernel(rng, geometry, average):
-    tick, prior = pair(rng, geometry, ard, tick=True, average=average)
-    tick.location_kernel.lengthscales.assign(0.03)
-    X = images(rng, geometry, 3)
-    expected = oracle.additive(prior, X)
-    tolerance = {"rtol": 1e-10, "atol": 1e-12}
-    np.testing.assert_allclose(tick(X), expected, **tolerance)
-    np.testing.assert_allclose(tick(X, full_cov=False), np.diag(expected), **tolerance)
-    Z, on_grid = prior.cut(X)[0], prior.places  # each patch of the first image, in its place
-    cross = Kuf(LocatedPatches(Z, on_grid), tick, X)
-    for p, weight in enumerate(prior.weights):
-        response = prior.base(Z[p : p + 1], prior.cut(X)[:, p])[0]
-        np.testing.assert_allclose(cross[p], prior.c * weight * response, **tolerance)
-
-
 def test_the_variance_of_the_location_kernel_is_one_and_stays(rng):
     """It could not be told from that of the patches."""
     tick = TICK(gpflow.kernels.SquaredExponential(), (5, 6), (3, 2))
@@ -271,15 +254,3 @@ def test_leading_axes_as_in_gpflow(rng, tick):
     diag = np.stack([kernel(x, full_cov=False) for x in X])
     np.testing.assert_allclose(kernel(X, full_cov=False), diag, atol=1e-12)
     np.testing.assert_allclose(kernel(X, X2), np.stack([kernel(x, X2) for x in X]), atol=1e-12)
-
-
-def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):
-    """Squared distances are differences of squares: an offset must not drown them."""
-    geometry = GRIDS["one_channel"]
-    kernel, _ = pair(rng, geometry, ard)
-    X, Z = images(rng, geometry, 3), patch_rows(rng, geometry, 4)
-    near = [Kuf(Patches(Z), kernel, X), kernel(X), kernel(X, full_cov=False)]
-    X, Z = X + 1e3, Z + 1e3
-    far = [Kuf(Patches(Z), kernel, X), kernel(X), kernel(X, full_cov=False)]
-    for got, want in zip(far, near, strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-10)

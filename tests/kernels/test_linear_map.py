@@ -6,7 +6,6 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.covariances.stationary import covariance, in_lengthscales, local_covariances
-from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.initialization import gradient_axes, local_hyperparameters, neighbor_log_density
 from gpflow_sparse.kernels import LinearMap
 
@@ -36,21 +35,6 @@ def test_covariances_are_those_of_mapped_inputs(kind):
     np.testing.assert_allclose(k, wanted, rtol=1e-10)
     np.testing.assert_allclose(diagonal, np.full(6, 1.4))
     np.testing.assert_allclose(in_lengthscales(kernel, X), X @ A.T / [0.7, 1.9])
-
-
-@pytest.mark.parametrize("by_tree", [False, True])
-def test_neighbors_are_those_of_mapped_inputs(monkeypatch, by_tree):
-    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 0 if by_tree else 4096)
-    (X, Y), Xnew = rows(80), rows(5, 1)[0]
-    base = gpflow.kernels.Matern52(lengthscales=[0.5, 2.0])
-    given = {"num_neighbors": 6, "noise_variance": 0.01}
-    model = gs.models.NearestNeighborGP((X, Y), LinearMap(base, A), **given)
-    mapped = gs.models.NearestNeighborGP((X @ A.T, Y), base, **given)
-    for found, wanted in zip(model.predict_f(Xnew), mapped.predict_f(Xnew @ A.T), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-8)
-    np.testing.assert_allclose(
-        model.leave_one_out_log_density(), mapped.leave_one_out_log_density(), rtol=1e-8
-    )
 
 
 def test_functions_drawn_are_those_of_mapped_inputs():

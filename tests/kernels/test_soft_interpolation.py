@@ -4,9 +4,8 @@ import gpflow
 import numpy as np
 import pytest
 
-import gpflow_sparse as gs
-from gpflow_sparse.bases import RandomFourier, SoftInterpolation
-from gpflow_sparse.kernels import Basis, SoftKI, WithMissingVariance
+from gpflow_sparse.bases import SoftInterpolation
+from gpflow_sparse.kernels import SoftKI, WithMissingVariance
 from tests.oracles import softki as oracle
 
 RNG = np.random.default_rng(4)
@@ -53,30 +52,3 @@ def test_matrices(build, expected):
     np.testing.assert_allclose(k(X, X), covariance(X, X), atol=1e-12)
     np.testing.assert_allclose(k(X, full_cov=False), np.diag(expected(X)), atol=1e-12)
     assert np.linalg.eigvalsh(k(X)).min() > -1e-12
-
-
-def test_a_filled_kernel_has_the_variance_of_the_kernel_everywhere():
-    k = WithMissingVariance(SoftInterpolation(kernel(), Z))
-    places = np.concatenate([X, 1e3 * X])
-    np.testing.assert_allclose(k(places, full_cov=False), VARIANCE, rtol=1e-12)
-    np.testing.assert_allclose(np.diag(k(places)), VARIANCE, rtol=1e-12)
-
-
-def test_a_basis_with_more_variance_keeps_it():
-    """Random features of the kernel have its variance; twice the weights have more."""
-    basis = RandomFourier(kernel(), 20, seed=3)
-    np.testing.assert_allclose(WithMissingVariance(basis)(X), Basis(basis)(X), atol=1e-12)
-    more = gs.bases.ReweightedBasis(basis, np.full(20, 2.0))
-    np.testing.assert_allclose(WithMissingVariance(more)(X), Basis(more)(X), atol=1e-12)
-
-
-def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
-    k = WithMissingVariance(SoftInterpolation(kernel(), Z, **OPTIONS))
-    model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-    np.testing.assert_allclose(
-        model.log_marginal_likelihood(), oracle.log_density_dense(filled(X), Y, NOISE), rtol=1e-9
-    )
-    mean, cov = oracle.predict(filled(X), covariance(NEW, X), filled(NEW), Y, NOISE)
-    got_mean, got_var = model.predict_f(NEW)
-    np.testing.assert_allclose(got_mean, mean, atol=1e-9)
-    np.testing.assert_allclose(got_var[:, 0], np.diag(cov), atol=1e-9)

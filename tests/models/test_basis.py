@@ -7,7 +7,6 @@ import tensorflow as tf
 from gpflow.kernels import Matern32, SquaredExponential
 from gpflow.models import GPR, SGPR, SVGP
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import (
     GridEigenfunctions,
     Hybrid,
@@ -18,7 +17,6 @@ from gpflow_sparse.bases import (
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import BasisGPR, BasisSVGP
-from tests.models.held import KINDS, held_in
 
 D, M, N, NOISE = 2, 14, 30, 0.2
 
@@ -117,71 +115,6 @@ def test_likelihood_predictions_and_gradients_are_those_of_gpr(build, P):
     ]
     assert len(gradients[0]) >= 5
     assert_close(*gradients, rtol=1e-7, atol=1e-8)
-
-
-@pytest.mark.parametrize("noise", [1e-4, 1e3])
-@pytest.mark.parametrize("rows", [5, 2000])
-def test_more_functions_than_rows_and_extreme_noise(rows, noise):
-    X, Y = data(rows)
-    basis = grid_basis(40)
-    model = BasisGPR((X, Y), basis, noise_variance=noise)
-    L = np.linalg.cholesky(basis(X).numpy() @ basis(X).numpy().T + noise * np.eye(rows))
-    alpha = np.linalg.solve(L, Y[:, 0])
-    expected = -0.5 * alpha @ alpha - np.log(np.diag(L)).sum() - 0.5 * rows * np.log(2.0 * np.pi)
-    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-8)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, compiled):
-    rows = data(columns=2)
-    held = held_in(kind, rows, tmp_path)
-    expected, model = (
-        BasisGPR(source, grid_basis(), mean_function=slope(2), noise_variance=NOISE)
-        for source in (rows, held)
-    )
-    assert isinstance(model.data, tf.data.Dataset)
-    assert model.num_latent_gps == 2
-    assert model.input_dim == D
-
-    def call():
-        return values_and_gradients(model, model.training_loss)[:2]
-
-    loss, gradients = values_and_gradients(expected, expected.training_loss)[:2]
-    got, got_gradients = (tf.function(call, autograph=False) if compiled else call)()
-    np.testing.assert_allclose(got, loss, rtol=1e-11)
-    assert_close(got_gradients, gradients, rtol=1e-8)
-    Xnew = inputs(6, seed=4)
-    assert_close(model.predict_f(Xnew, full_cov=True), expected.predict_f(Xnew, full_cov=True))
-    assert_close(model.posterior().predict_f(Xnew), expected.predict_f(Xnew))
-    twin = model.to_svgp()
-    assert twin.num_data == N
-    np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
-
-
-@every_basis
-@pytest.mark.parametrize("P", [1, 2])
-def test_to_svgp_is_at_the_exact_posterior(build, P):
-    rows, Xnew = data(columns=P), inputs(6, seed=4)
-    model = BasisGPR(rows, build(), mean_function=slope(P), noise_variance=NOISE)
-    model.standardizer = gs.Standardizer.fit(*rows)
-    twin = model.to_svgp()
-    assert isinstance(twin, BasisSVGP)
-    assert twin.num_data == N
-    np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
-    for full_cov in (False, True):
-        assert_close(twin.predict_f(Xnew, full_cov), model.predict_f(Xnew, full_cov))
-    with tf.GradientTape() as tape:
-        loss = twin.training_loss(rows)
-    q = [p.unconstrained_variable for p in (twin.q_mu, twin.q_sqrt)]
-    for gradient in tape.gradient(loss, q):
-        np.testing.assert_allclose(gradient, np.zeros(gradient.shape), atol=1e-8)
-    assert not {v.ref() for v in twin.variables} & {v.ref() for v in model.variables}
-    assert twin.standardizer is not None
-    batches = [float(twin.elbo((rows[0][i : i + 5], rows[1][i : i + 5]))) for i in range(0, N, 5)]
-    np.testing.assert_allclose(np.mean(batches), model.elbo(), rtol=1e-9)
-    assert model.to_svgp(num_data=100).num_data == 100
-    gs.training.fit(twin, rows, batch_size=5, num_steps=2, progress=False)
 
 
 def random_q(L=1, m=M, seed=5):

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
-from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from gpflow_sparse.models.deep import layer_posterior
 from tests.oracles import convolutional, deep, solvegp
 
@@ -207,25 +207,6 @@ def test_a_seed_freezes_the_draws_and_none_does_not(rng):
         np.testing.assert_array_equal(one[1], other[1])
 
 
-@pytest.mark.parametrize("top", [False, True], ids=["rows", "images"])
-def test_one_layer_is_the_shallow_model(rng, top):
-    """tests/test_matrix.py has the other structures."""
-    layer, _ = top_layer(rng, IMAGE, PATCH, 3) if top else point_layer(rng, D, 3)
-    X, Y = rng.normal(size=(N, 20 if top else D)), rng.integers(0, 3, size=(N, 1)).astype(float)
-    model = DeepGP([layer], gpflow.likelihoods.MultiClass(3), num_samples=3, num_data=50)
-    shallow = SOLVEGP(
-        layer.kernel, model.likelihood, layer.inducing_variable, num_latent_gps=3, num_data=50,
-        q_mu=[m.numpy() for m in layer.q_mu], q_sqrt=[R.numpy() for R in layer.q_sqrt],
-    )  # fmt: skip
-    pairs = [(model.elbo((X, Y)), shallow.elbo((X, Y)))]
-    for flags in ((False, True), (True, True)):
-        pairs += zip(model.predict_f(X, *flags), shallow.predict_f(X, *flags), strict=True)
-    pairs += zip(model.predict_y(X), shallow.predict_y(X), strict=True)
-    pairs += [(model.predict_log_density((X, Y)), shallow.predict_log_density((X, Y)))]
-    for got, want in pairs:
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-
-
 @every_stack
 def test_predictions_are_those_of_the_mixture(rng, build, widths):
     layers, oracles = build(rng, P=2)
@@ -343,24 +324,6 @@ def test_the_last_layer_takes_natural_gradients(rng):
     assert after > before
     optimizer.minimize(loss, model.variational_parameters)
     np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
-
-
-@pytest.mark.parametrize("sampling", ["shared_inducing", "joint"])
-@pytest.mark.parametrize("mean", [False, True], ids=["zero", "identity"])
-def test_other_draws_go_through_the_layers_like_marginal_ones(rng, sampling, mean):
-    """What the hidden layer puts out is what the last one takes; test_layers.py says what."""
-    hidden, _ = conv_layer(rng, IMAGE, PATCH, 2, mean=mean)
-    last, oracle = top_layer(rng, (4, 3, 2), PATCH, 1)
-    model = gaussian([hidden, last], sampling=sampling, num_samples=2, seed=0)
-    X, Y = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
-    eps = rng.normal(size=(2, N, noise_size(hidden, sampling)))
-    h, found, value = drawn(hidden, X, eps, sampling), model.propagate(X, [eps]), 0.0
-    for s in range(2):
-        m, v = oracle.marginals(h[s])
-        for got, want in zip(found, (m, v), strict=True):
-            np.testing.assert_allclose(got[s], want, atol=1e-8)
-        value += 0.5 * np.sum(-0.5 * np.log(2 * np.pi * NOISE) - ((Y - m) ** 2 + v) / (2 * NOISE))
-    np.testing.assert_allclose(model.elbo((X, Y), [eps]), value - model.prior_kl(), rtol=1e-8)
 
 
 def test_draws_that_keep_correlations_spread_sums_wider(rng):

@@ -11,9 +11,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import LocatedPatches, Patches
 from gpflow_sparse.initialization.image_patches import (
     glorot_filters,
-    patch_centers,
     random_locations,
-    random_patches,
 )
 from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, deep_convolutional
 from tests.oracles import convolutional as oracle
@@ -87,35 +85,6 @@ def test_options_reach_the_model(rng):
     assert isinstance(alone, SOLVEGP)
     assert alone.inducing_variable.sizes == (5,)
     assert alone.kernel.grid.shape == (3, 2)
-
-
-def test_every_patch_may_be_drawn_the_last_ones_too(rng):
-    """As many as there are: all of them, in no order."""
-    grid, X = make_grid(SHAPE, (3, 2), stride=2), images(rng, 3)
-    every = oracle.patches(X, SHAPE, (3, 2), 2).reshape(-1, grid.patch_length)
-    found = random_patches(X, grid, 10_000, rng)
-    np.testing.assert_array_equal(found, np.unique(every, axis=0))
-    some = random_patches(X, grid, 5, rng)
-    assert len(some) == 5
-    assert {tuple(row) for row in some} < {tuple(row) for row in every}
-    constant = random_patches(np.ones((3, PIXELS)), grid, 100, rng)
-    np.testing.assert_array_equal(constant, np.ones((1, grid.patch_length)))
-
-
-def test_centers_are_those_of_clusters_split_at_random(rng):
-    """Images of which every patch is one of six, but for a little noise."""
-    levels = np.repeat([-5.0, -3.0, -1.0, 1.0, 3.0, 5.0], 4)
-    X = np.repeat(levels[:, None], PIXELS, axis=1) + 1e-3 * rng.normal(size=(24, PIXELS))
-    grid = make_grid(SHAPE, (3, 2))
-    Z, O = patch_centers(X, grid, (4, 2), rng)
-    assert (Z.shape, O.shape) == ((4, 12), (2, 12))
-    both = np.sort(np.concatenate([Z, O]).mean(axis=1))
-    np.testing.assert_allclose(both, np.unique(levels), atol=0.05)
-    splits = {
-        tuple(np.round(np.sort(patch_centers(X, grid, (4, 2), rng)[1].mean(axis=1))))
-        for _ in range(5)
-    }
-    assert len(splits) > 1
 
 
 def test_filters_have_responses_of_variance_one(rng):

@@ -7,8 +7,6 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SOLVEGP, DeepGP, deep
-from tests.oracles import deep as oracle
-from tests.oracles import solvegp
 
 N, D, NOISE = 60, 3, 0.2
 LENGTHSCALES = np.array([0.8, 1.3, 2.0])
@@ -88,65 +86,6 @@ def test_points_are_those_of_what_a_layer_sees(rng):
     expected = gs.initialization.split_orthogonal(seen, 12, 5, kernel=model.kernel)
     for mine, theirs in zip(model.layers[-1].inducing_variable.sets, expected, strict=True):
         np.testing.assert_allclose(mine.Z, theirs, rtol=1e-12)
-
-
-def test_hidden_layers_take_the_lengthscales_of_the_kernel(rng):
-    X = inputs(rng)
-    given, medians = build(X).layers[0], build(X, kernel=None).layers[0]
-    np.testing.assert_allclose(given.kernel.lengthscales, LENGTHSCALES)
-    expected = gs.initialization.median_lengthscales(X)
-    np.testing.assert_allclose(medians.kernel.lengthscales, expected)
-    np.testing.assert_allclose(given.mean_function(X), X)
-    variance = (0.05 * np.prod(LENGTHSCALES) ** (1 / 3)) ** 2
-    np.testing.assert_allclose(given.kernel.variance, variance, rtol=1e-12)
-    np.testing.assert_allclose(given.q_sqrt[0], np.tile(1e-4 * np.eye(12), (3, 1, 1)))
-    shared = build(X, kernel=matern(1.5)).layers[0]
-    np.testing.assert_allclose(shared.kernel.lengthscales, np.full(D, 1.5))
-
-
-def test_options_reach_the_model(rng):
-    model = build(
-        inputs(rng), num_layers=3, num_inducing=[4, 5, 6], num_orthogonal=[0, 2, 3], num_data=500,
-        num_samples=3, num_prediction_samples=4, bound="log",
-    )  # fmt: skip
-    sizes = [layer.inducing_variable.sizes for layer in model.layers]
-    assert sizes == [(4,), (5, 2), (6, 3)]
-    assert (model.num_data, model.num_samples, model.bound) == (500, 3, "log")
-    assert model.num_prediction_samples == 4
-    classes = deep(inputs(rng), gpflow.likelihoods.MultiClass(4), num_inducing=5)
-    assert [layer.num_outputs for layer in classes.layers] == [D, 4]
-    assert classes.num_data == N
-
-
-def test_the_elbo_is_that_of_the_oracle(rng):
-    X, Y = inputs(rng), rng.normal(size=(N, 1))
-    model = build(X, num_inducing=6, num_orthogonal=[0, 4], num_data=3 * N)
-    hidden, last = model.layers
-    randomize(rng, last)
-    variance = float(hidden.kernel.variance.numpy())
-    layers = [
-        oracle.Layer(
-            kernel,
-            [s.Z.numpy() for s in layer.inducing_variable.sets],
-            [m.numpy() for m in layer.q_mu],
-            [R.numpy() for R in layer.q_sqrt],
-            1e-6 * float(layer.kernel.variance.numpy()),
-            mean_function=mean,
-        )
-        for layer, kernel, mean in (
-            (
-                hidden,
-                lambda A, B: solvegp.squared_exponential(
-                    A / LENGTHSCALES, B / LENGTHSCALES, variance
-                ),
-                lambda rows: rows,
-            ),
-            (last, lambda A, B: solvegp.matern52(A / LENGTHSCALES, B / LENGTHSCALES, 1.4), None),
-        )
-    ]
-    eps = [rng.normal(size=(2, N, D))]
-    expected = oracle.gaussian_elbo(layers, X, Y, eps, NOISE, scale=3.0)
-    np.testing.assert_allclose(model.elbo((X, Y), eps), expected, rtol=1e-7)
 
 
 def test_neighbors_start_near_the_identity(rng):

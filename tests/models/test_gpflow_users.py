@@ -40,40 +40,6 @@ def interpolation():
     return gs.models.SoftKI(gpflow.kernels.Matern52(), X[:9], num_data=len(X))
 
 
-def test_gpflows_natural_gradient_of_one_set_is_ours():
-    theirs, ours = orthogonal(), orthogonal()
-    gpflow.optimizers.NaturalGradient(0.5).minimize(
-        theirs.training_loss_closure((X, Y), compile=False), [(theirs.q_mu[0], theirs.q_sqrt[0])]
-    )
-    loss = ours.training_loss_closure((X, Y), compile=False)
-    gs.training.NaturalGradients(0.5).minimize(loss, [(ours.q_mu[0], ours.q_sqrt[0])])
-    np.testing.assert_allclose(theirs.q_mu[0], ours.q_mu[0], rtol=1e-8)
-    np.testing.assert_allclose(theirs.q_sqrt[0], ours.q_sqrt[0], atol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["SOLVEGPR", "NearestNeighborGP", "BasisGPR", "SVGP"])
-def test_a_frozen_model_predicts_the_same(name):
-    kernel = gpflow.kernels.Matern52()
-    made = {
-        "SOLVEGPR": lambda: gs.models.SOLVEGPR((X, Y), kernel, orthogonal().inducing_variable),
-        "NearestNeighborGP": lambda: gs.models.NearestNeighborGP((X, Y), kernel),
-        "BasisGPR": lambda: gs.models.BasisGPR((X, Y), gs.bases.RandomFourier(kernel, 40)),
-        "SVGP": orthogonal,
-    }
-    model = made[name]()
-    frozen = gpflow.utilities.freeze(model)
-    for found, expected in zip(frozen.predict_y(X[:5]), model.predict_y(X[:5]), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-def test_parameters_of_several_sets_can_be_set_trainable():
-    model = orthogonal()
-    gpflow.set_trainable(model.q_mu, False)
-    assert len(model.trainable_variables) == 7  # q_sqrt, Z and O, kernel, noise
-    gpflow.set_trainable(model.q_sqrt, False)
-    assert len(model.trainable_variables) == 5
-
-
 @pytest.mark.parametrize("build", [neighbors, sampled], ids=["SWSGP", "QSGP"])
 def test_dense_variables_are_trained_alone_by_an_optimizer_of_keras(build):
     model = build()

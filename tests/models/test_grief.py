@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Matern32, SquaredExponential
-from gpflow.models import GPR, GPRFITC, SGPR
+from gpflow.models import GPR, GPRFITC
 
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import product_of
@@ -144,23 +144,6 @@ def test_the_gradient_of_the_likelihood_is_that_of_perturbation_theory(p):
     expected, *gradients = oracle.grief_lml_and_hyper_gradient(reference(p), X, Y[:, 0], NOISE)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     assert_close(got, gradients, rtol=1e-7, atol=1e-7)
-
-
-def test_the_bound_is_sgprs_below_the_evidence_and_grows_with_nested_functions():
-    rows = data(60)
-    evidence = float(GPR(rows, kernel(), noise_variance=NOISE).log_marginal_likelihood())
-    bounds = []
-    for p in (1, 6, 20, 100):
-        model = build(rows, num_eigenfunctions=p)
-        stock = SGPR(rows, model.kernel, BasisFeatures(model.basis), noise_variance=NOISE)
-        np.testing.assert_allclose(model.elbo(), stock.elbo(), rtol=1e-9)
-        assert_close(
-            model.predict_f(inputs(6, seed=4), True), stock.predict_f(inputs(6, seed=4), True)
-        )
-        bounds.append(float(model.elbo()))
-    assert (np.diff(bounds) > -1e-9).all()
-    assert bounds[0] < evidence - 20.0
-    assert evidence - 0.05 < bounds[-1] <= evidence + 1e-9
 
 
 def test_with_too_few_functions_the_likelihood_prefers_wrong_lengthscales_and_the_bound_does_not():

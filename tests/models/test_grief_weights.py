@@ -14,7 +14,6 @@ from tests.models.test_grief import (
     assert_close,
     build,
     data,
-    diagonal,
     inputs,
     reference,
     slope,
@@ -34,35 +33,6 @@ def dense_functions(reweighted, basis, X, Xnew):
         V = np.linalg.eigh(Phi.T @ Phi)[1][:, ::-1]
         Phi, Phi_new = Phi @ V, Phi_new @ V
     return Phi, Phi_new
-
-
-@every_family
-@pytest.mark.parametrize("objective", ["bound", "likelihood"])
-@pytest.mark.parametrize("P", [1, 2])
-def test_weights_are_prior_variances_of_the_functions(reweighted, objective, P):
-    X, Y = data(P=P)
-    Xnew, basis, w = inputs(6, seed=4), reference(), weights()
-    model = build((X, Y), reweighted=reweighted, objective=objective, mean_function=slope(P))
-    model.weights.assign(w)
-    Psi, Psi_new = dense_functions(reweighted, basis, X, Xnew)
-    errors = (Y - slope(P)(X).numpy()).T
-    lml = sum(oracle.dense_lml(Psi, w, y, NOISE) for y in errors)
-    np.testing.assert_allclose(model.log_marginal_likelihood(), lml, rtol=1e-9)
-    Phi = basis.features(X)
-    trace = P * (np.sum(diagonal(X)) - np.sum(Phi**2)) / (2.0 * NOISE)
-    np.testing.assert_allclose(model.elbo(), lml - trace, rtol=1e-9)
-    expected = lml - trace if objective == "bound" else lml
-    np.testing.assert_allclose(model.maximum_log_likelihood_objective(), expected, rtol=1e-9)
-    residual = 0.0
-    if objective == "bound":
-        Phi_new = basis.features(Xnew)
-        residual = basis.kernel(Xnew, Xnew) - Phi_new @ Phi_new.T
-    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
-    for i, y in enumerate(errors):
-        mean, cov = oracle.predict(Psi, w, y, NOISE, Psi_new)
-        np.testing.assert_allclose(got_mean[:, i], mean + slope(P)(Xnew).numpy()[:, i], atol=1e-8)
-        np.testing.assert_allclose(got_cov[i], cov + residual, atol=1e-8)
-    assert_close(model.posterior().predict_f(Xnew), model.predict_f(Xnew))
 
 
 @every_family

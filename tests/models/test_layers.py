@@ -6,7 +6,6 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
-    BasisFeatures,
     NeighborInducingPoints,
     OrthogonalInducingVariables,
 )
@@ -25,8 +24,7 @@ from tests.models.test_deep import (
     top_layer,
     whitened,
 )
-from tests.oracles import convolutional, swsgp
-from tests.oracles.solvegp import gaussian_kl
+from tests.oracles import swsgp
 
 N, D = 5, 2
 SAMPLING = ["marginal", "shared_inducing", "joint"]
@@ -108,75 +106,7 @@ def test_draws_have_the_covariance_they_should(rng, make, sizes, whiten, samplin
         assert np.abs(cov - np.diag(np.diag(cov))).max() > 0.05
 
 
-@pytest.mark.parametrize("make", [LAYERS["channels"], LAYERS["sums"]], ids=["channels", "sums"])
-@every_sampling
-def test_draws_of_several_inputs_are_those_of_each(rng, make, sampling):
-    layer, _, width = make(rng, (4, 3), True)
-    X, eps = rng.normal(size=(N, width)), rng.normal(size=(3, N, noise_size(layer, sampling)))
-    found = drawn(layer, X, eps, sampling)
-    for n in (0, N - 1):
-        alone = drawn(layer, X[[n]], eps[:, [n]], sampling)
-        np.testing.assert_allclose(found[:, [n]], alone, atol=1e-9)
-
-
-@pytest.mark.parametrize("make", [LAYERS["rows"], LAYERS["sums"]], ids=["rows", "sums"])
-def test_where_an_input_has_one_row_all_draws_are_alike(rng, make):
-    layer, _, width = make(rng, (4, 3), True)
-    X, eps = rng.normal(size=(N, width)), rng.normal(size=(2, N, 2))
-    assert {noise_size(layer, sampling) for sampling in SAMPLING} == {2}
-    marginal, *others = (drawn(layer, X, eps, sampling) for sampling in SAMPLING)
-    for other in others:
-        np.testing.assert_array_equal(other, marginal)
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-@every_structure
-def test_hidden_marginals_move_with_the_image(rng, stride, sizes):
-    """Rolled by the stride, the patches inside see what their neighbors saw."""
-    layer, _ = conv_layer(rng, (8, 9, 2), (3, 2), 2, sizes, stride=stride)
-    image = rng.normal(size=(8, 9, 2))
-
-    def of(image):
-        return np.reshape(moments(layer, image.reshape(1, -1)), (2, *layer.output_shape))
-
-    still = of(image)
-    down, right = of(np.roll(image, stride, axis=0)), of(np.roll(image, stride, axis=1))
-    np.testing.assert_allclose(down[:, 1:], still[:, :-1], atol=1e-8)
-    np.testing.assert_allclose(right[:, :, 1:], still[:, :, :-1], atol=1e-8)
-    assert np.abs(down - still).max() > 0.1
-
-
-def test_outputs_are_images_in_the_order_of_the_next_layer(rng):
-    """Rows, columns, channels: the next layer's patches are blocks of neighboring outputs."""
-    first, oracle = conv_layer(rng, IMAGE, PATCH, 2, (4,))
-    assert first.output_shape == (4, 3, 2)
-    x = rng.normal(size=(1, 20))
-    per_patch = oracle.layer.marginals(convolutional.patches(x, IMAGE, PATCH)[0])[0]
-    np.testing.assert_allclose(moments(first, x)[0][0], np.ravel(per_patch), atol=1e-10)
-    second = ConvLayer(kernel(), rng.normal(size=(3, 8)), first.output_shape, (2, 2))
-    assert second.output_shape == (3, 2, 1)
-
-
 # starts
-
-
-@every_layer
-@every_structure
-@whitened
-def test_a_layer_starts_at_the_prior(rng, make, sizes, whiten):
-    """KL zero, and no difference between inputs but through the mean function."""
-    given, _, width = make(rng, sizes, whiten)
-    shapes = (given.image_shape, given.patch_shape) if isinstance(given, ConvLayer) else ()
-    options = {"stride": given.stride} if shapes else {}
-    layer = type(given)(
-        given.kernel, given.inducing_variable, *shapes, num_latent_gps=2, whiten=whiten, **options
-    )
-    np.testing.assert_allclose(kl_of(layer), 0.0, atol=1e-9)
-    X = rng.normal(size=(N, width))
-    mean, var = moments(layer, X)
-    np.testing.assert_allclose(mean, 0.0, atol=1e-10)
-    prior = layer.kernel(X, full_cov=False) if not shapes else np.full(N, VARIANCE)
-    np.testing.assert_allclose(var, np.broadcast_to(np.asarray(prior)[:, None], var.shape), 1e-5)
 
 
 @every_structure
@@ -210,25 +140,6 @@ def test_a_layer_started_at_filters_passes_them_on(rng, sizes, whiten, images):
 
 def basis():
     return gs.bases.RandomFourier(kernel(), 8, seed=1)
-
-
-def test_a_layer_of_basis_functions_is_their_weighted_sum(rng):
-    features = basis()
-    q_mu = rng.normal(size=(8, 2))
-    q_sqrt = 0.3 * np.tril(rng.normal(size=(2, 8, 8))) + np.eye(8)
-    layer = GPLayer(
-        gs.kernels.Basis(features), BasisFeatures(features), num_latent_gps=2,
-        q_mu=[q_mu], q_sqrt=[q_sqrt],
-    )  # fmt: skip
-    X = rng.normal(size=(N, D))
-    phi = features(X).numpy()
-    mean, var = moments(layer, X)
-    np.testing.assert_allclose(mean, phi @ q_mu, atol=1e-10)
-    for g in range(2):
-        cov = phi @ q_sqrt[g] @ q_sqrt[g].T @ phi.T
-        np.testing.assert_allclose(var[:, g], np.diag(cov), atol=1e-10)
-    expected = sum(gaussian_kl(q_mu[:, g], q_sqrt[g] @ q_sqrt[g].T, np.eye(8)) for g in range(2))
-    np.testing.assert_allclose(kl_of(layer), expected, rtol=1e-10)
 
 
 def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng):

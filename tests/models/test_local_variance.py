@@ -141,34 +141,6 @@ def test_noise_that_depends_on_the_input_is_found_and_calibrated():
 
 
 @pytest.mark.nightly
-def test_equal_noise_everywhere_changes_little():
-    new = made_rows(1000, 1, 1.0)
-    for seed in (0, 3, 4):
-        model = made_model(made_rows(1500, seed, 1.0), 0.01)
-        before = np.mean(model.predict_log_density(new))
-        model.fit_local_variance()
-        assert abs(np.mean(model.predict_log_density(new)) - before) < 0.01
-
-
-@pytest.mark.nightly
-def test_factors_are_saved_and_exported(tmp_path):
-    model = made_model(made_rows(500, 0, 5.0), 0.13)
-    assert model.fit_local_variance().num_nearest > 0
-    gs.calibrate(model, made_rows(200, 2, 5.0))
-    gs.save(model, tmp_path / "model")
-    loaded = gs.load(tmp_path / "model")
-    gs.export(model, tmp_path / "exported")
-    exported = tf.saved_model.load(str(tmp_path / "exported"))
-    for found in (loaded.predict_y(NEW[0]), exported.predict_y(tf.constant(NEW[0]))):
-        for part, expected in zip(found, model.predict_y(NEW[0]), strict=True):
-            np.testing.assert_allclose(part, expected, rtol=1e-12)
-    loaded.local_variance.sums = loaded.local_variance.sums[:5]
-    with pytest.raises(ValueError, match="local_variance must hold"):
-        gs.save(loaded, tmp_path / "other")
-        gs.load(tmp_path / "other")
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_the_estimator_fits_factors_and_draws_with_them(calibrate):
     X, Y = made_rows(1200 if calibrate else 200, 0, 5.0)

@@ -9,7 +9,6 @@ from scipy import integrate, stats
 
 import gpflow_sparse as gs
 from gpflow_sparse.inference import laplace
-from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.inference.priors import ExchangeableNormal
 from gpflow_sparse.kernels import MainEffects, table_kernel
@@ -293,20 +292,6 @@ def test_draws_have_the_moments_of_the_mixture(integrated):
     assert single.shape == (4, 1)
 
 
-@pytest.mark.nightly
-def test_functions_drawn_have_the_moments_of_the_mixture(integrated):
-    X = NEW[0][:3]
-    posterior = integrated.posterior()
-    posterior.calibration = Calibration(4.0)
-    functions = posterior.sample_functions(2_000, num_features=64, seed=0)
-    draws = functions(X).numpy()[..., 0]
-    np.testing.assert_allclose(draws[:, :2], functions(X[:2])[..., 0], rtol=1e-9)
-    mean, covariance = (part.numpy() for part in posterior.predict_f(X, full_cov=True))
-    error = (draws.mean(axis=0) - mean[:, 0]) / np.sqrt(np.diag(covariance[0]) / 2_000)
-    assert np.abs(error).max() < 4.0
-    np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.15 * covariance.max())
-
-
 def test_rows_in_batches_are_predicted_as_rows(integrated):
     X = rows(6, seed=2)[0]
     batches = X.reshape(2, 3, D)
@@ -366,21 +351,6 @@ def test_a_graph_gives_the_predictions_of_single_operations(rng):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_float32_gives_the_predictions_of_float64():
-    X, Y = rows()
-    expected = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4).integrate()
-    gpflow.config.set_default_float(np.float32)
-    try:
-        single = GPMixture((X, Y), tables(True), transforms=["yeo-johnson"], num_draws=4)
-        found = single.integrate().predict_y(NEW[0])
-    finally:
-        gpflow.config.set_default_float(np.float64)
-    assert found[0].dtype == tf.float32
-    np.testing.assert_allclose(found[0], expected.predict_y(NEW[0])[0], atol=2e-4)
-    np.testing.assert_allclose(found[1], expected.predict_y(NEW[0])[1], rtol=2e-3)
-    np.testing.assert_allclose(single.log_evidence, expected.log_evidence, atol=1e-3)
-
-
 def test_a_transform_of_power_one_changes_nothing():
     identity = YeoJohnson(np.ones(1), np.zeros(1), np.ones(1))
     model = GPMixture(rows(), tables(True))
@@ -421,14 +391,6 @@ def test_shares_are_prior_shares_times_a_power_of_the_evidence(power):
     model.integrate()  # the third is now left out
     assert len(model.components) == 2
     assert np.abs(model.predict_f(NEW[0])[0] - before).max() > 1e-6
-
-
-@pytest.mark.parametrize(("seconds", "count"), [(None, 3), (1e-9, 1)])
-def test_components_that_do_not_fit_into_the_time_are_left_out(seconds, count):
-    options = {"num_draws": 2, "evidence_power": 0.0}
-    model = GPMixture(rows(), [scaled(), scaled(2.0), scaled(3.0)], **options)
-    assert len(model.integrate(seconds=seconds).describe()) == count
-    np.testing.assert_allclose(model.shares, np.full(count, 1.0 / count))
 
 
 def test_a_saved_mixture_predicts_the_same(integrated, tmp_path):

@@ -10,7 +10,6 @@ from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.initialization.repeated_rows import merge_rows
 from gpflow_sparse.kernels import table_kernel
 from gpflow_sparse.kernels.tables import log_normal, noise_parameter
-from gpflow_sparse.models.mixture import likelihood, model
 from gpflow_sparse.models.mixture.likelihood import ClosedFormLikelihood, CompiledLikelihood
 
 
@@ -92,16 +91,6 @@ def test_kernels_without_a_closed_form_are_left_to_tensorflow(rng):
     ):
         assert not ClosedFormLikelihood.takes(kernel, rows)
     assert ClosedFormLikelihood.takes(Matern32() + gpflow.kernels.Linear(), rows)
-
-
-def test_states_have_the_factors_of_tensorflow(rng, monkeypatch):
-    X, Y = rng.normal(size=(2, 50, 2))
-    kernel = table_kernel(gpflow.kernels.Matern32, 2)
-    mixture = model.GPMixture((X, Y[:, :1]), [kernel], num_draws=4).integrate()
-    new = rng.normal(size=(5, 2))
-    ours = mixture.predict_y(new)
-    monkeypatch.setattr(likelihood.ClosedFormLikelihood, "takes", lambda *_: False)
-    np.testing.assert_allclose(ours, mixture.predict_y(new), rtol=1e-10)
 
 
 def test_a_draw_without_a_factor_has_no_density(rng):

@@ -50,19 +50,6 @@ def test_predictions_are_those_of_one_exact_gp_a_row(count):
     np.testing.assert_allclose(model.predict_log_density(NEW), density.sum(axis=1), rtol=1e-9)
 
 
-def test_with_all_rows_as_neighbors_it_is_the_exact_gp():
-    model = build(num_neighbors=10 * N)
-    exact = gpflow.models.GPR(rows(), kernel(), noise_variance=NOISE)
-    for full_cov in (False, True):
-        pairs = zip(
-            model.predict_f(NEW[0], full_cov), exact.predict_f(NEW[0], full_cov), strict=True
-        )
-        for found, expected in pairs:
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
-    found, expected = (m.predict_log_density(NEW) for m in (model, exact))
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("count", [1, H, N])
 def test_the_objective_leaves_each_row_out(count):
     X, Y = rows()
@@ -80,29 +67,6 @@ def test_the_objective_of_some_rows_counts_for_all():
     chosen = np.random.default_rng(0).permutation(N)[:10]
     expected = oracle.leave_one_out(k, X, Y, chosen, H, SCALES, NOISE, 1e-6 * VARIANCE)
     np.testing.assert_allclose(model.leave_one_out_log_density(), 4.0 * expected, rtol=1e-8)
-
-
-def test_the_gradient_of_the_objective_is_that_of_the_oracle():
-    """By central differences of the oracle in the logarithms of all hyperparameters."""
-    X, Y = rows()
-    model, h = build(), 1e-5
-    values = np.array([VARIANCE, *SCALES, NOISE])
-    with tf.GradientTape() as tape:
-        parts = [model.kernel.variance, model.kernel.lengthscales, model.likelihood.variance]
-        loss = model.training_loss()
-    slopes = tape.gradient(loss, [part.unconstrained_variable for part in parts])
-    slope_of = [part.transform.inverse_log_det_jacobian(part, 0).numpy() for part in parts]
-    found = np.concatenate([np.ravel(s * np.exp(j)) for s, j in zip(slopes, slope_of, strict=True)])
-
-    def loss_at(shift):
-        v, *scales, noise = values * np.exp(shift)
-        own = with_lengthscales(matern52, v, np.array(scales))
-        # neighbors of the present lengthscales: a small step does not change the model's either
-        return -oracle.leave_one_out(own, X, Y, range(N), H, SCALES, noise, 1e-6 * v)
-
-    steps = h * np.eye(4)
-    expected = [(loss_at(step) - loss_at(-step)) / (2.0 * h) for step in steps]
-    np.testing.assert_allclose(found * values, expected, rtol=1e-5, atol=1e-5)
 
 
 def repeated_rows(num_places=20, seed=0):
@@ -166,36 +130,10 @@ def test_a_model_of_repeated_rows_is_saved_and_keeps_its_data(tmp_path):
         model.predict_f(NEW[0])
 
 
-def test_blocks_of_rows_do_not_change_results():
-    """With 100 neighbors a block has about 400 rows of the objective, and 100 of predictions."""
-    data, new = rows(500), rows(150, seed=4)[0]
-    model = build(data, 100)
-    expected = oracle.leave_one_out(k, *data, range(500), 100, SCALES, NOISE, 1e-6 * VARIANCE)
-    np.testing.assert_allclose(model.training_loss(), -expected, rtol=1e-7)
-    parts = [model.predict_f(new[i : i + 50]) for i in (0, 50, 100)]
-    for found, each in zip(model.predict_f(new), zip(*parts, strict=True), strict=True):
-        np.testing.assert_allclose(found, np.concatenate(each), rtol=1e-10)
-
-
 def gradients(model):
     with tf.GradientTape() as tape:
         loss = model.training_loss()
     return [loss, *tape.gradient(loss, model.trainable_variables)]
-
-
-def test_a_tree_finds_the_same_neighbors_as_the_graph():
-    """Above 4,096 rows a search runs outside of the graph, also in a compiled training step."""
-    X, Y = rows(5000)
-    model = build((X, Y), num_objective_rows=40)
-    assert model.neighbors.searches_outside(model.kernel)
-    chosen = np.random.default_rng(0).permutation(5000)[:40]
-    expected = oracle.leave_one_out(k, X, Y, chosen, H, SCALES, NOISE, 1e-6 * VARIANCE)
-    for loss in (model.training_loss, model.training_loss_closure()):
-        np.testing.assert_allclose(loss(), -125.0 * expected, rtol=1e-7)
-    mean, var = oracle.predict(k, X, Y, NEW[0], H, SCALES, NOISE)
-    compiled = tf.function(model.predict_f, autograph=False)(tf.constant(NEW[0]))
-    for found, wanted in zip(compiled, (mean, var), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
 
 
 def test_a_closure_keeps_its_neighbors_and_counts_priors():

@@ -1,4 +1,4 @@
-"""ODVGP: against the equations, as a case of SOLVE-GP, and its sampled columns."""
+"""ODVGP against the equations, and its sampled columns."""
 
 from itertools import combinations
 
@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP
+from gpflow_sparse.models import ODVGP
 from gpflow_sparse.numerics import random_draws
-from gpflow_sparse.posteriors import OrthogonalPosterior
 from tests.models.test_solvegp import NOISE, data, randomize, sets
 from tests.oracles import odvgp as oracle
 from tests.oracles import solvegp as parent
@@ -53,37 +52,6 @@ def test_predictions_kl_and_elbo_equal_the_oracle(rng, whiten):
     np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-9)
     elbo = oracle.gaussian_elbo(parent.matern52, Z, O, 1e-6, *q, X, Y[:, 0], NOISE)
     np.testing.assert_allclose(model.elbo((X, Y)), elbo, rtol=1e-9)
-
-
-@pytest.mark.parametrize("whiten", [True, False])
-def test_it_is_solvegp_with_the_prior_covariance_of_v(rng, whiten):
-    """``mv = Cvv alpha``, or ``Lvv^T alpha`` where SOLVE-GP is whitened."""
-    inducing, (X, Y) = sets(rng), data(rng, P=2)
-    model = build(inducing, rng, P=2, whiten=whiten)
-    wide = SOLVEGP(
-        model.kernel, model.likelihood, model.inducing_variable, num_latent_gps=2, whiten=whiten
-    )
-    nothing = [None, None]
-    posterior = OrthogonalPosterior(model.kernel, model.inducing_variable, nothing, nothing)
-    Lvv = posterior.prior_factors()[1].numpy()
-    alpha = model.q_mu[1].numpy()
-    wide.q_mu[0].assign(model.q_mu[0])
-    wide.q_sqrt[0].assign(model.q_sqrt[0])
-    wide.q_mu[1].assign(Lvv.T @ alpha if whiten else Lvv @ Lvv.T @ alpha)
-    for full_cov in (False, True):
-        for a, b in zip(model.predict_f(X, full_cov), wide.predict_f(X, full_cov), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-    np.testing.assert_allclose(model.elbo((X, Y)), wide.elbo((X, Y)), rtol=1e-9)
-
-
-def test_without_weights_it_is_svgp_on_the_base_set(rng):
-    (Z, O), (X, Y) = sets(rng), data(rng)
-    model = build([Z, O], rng)
-    model.q_mu[1].assign(np.zeros_like(model.q_mu[1]))
-    stock = gpflow.models.SVGP(
-        model.kernel, model.likelihood, Z, q_mu=model.q_mu[0], q_sqrt=model.q_sqrt[0]
-    )
-    np.testing.assert_allclose(model.elbo((X, Y)), stock.elbo((X, Y)), rtol=1e-9)
 
 
 def test_sampled_columns_are_unbiased_by_enumeration(rng, monkeypatch):

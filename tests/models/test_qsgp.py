@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.models.qsgp import step as qsgp_step
 from tests.oracles import qsgp, qsgp_sites
 
 N, D = 9, 2
@@ -327,17 +326,6 @@ def test_a_dense_prior_precision_is_unbiased_but_for_its_determinant(reduction):
     compare(found, expected, model, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_public_elbo_is_unbiased_and_exact_with_all_functions(name):
-    X, Y = data()
-    model = MODELS[name](num_data=40)
-    missing = np.linalg.slogdet(model.basis.prior_precision().numpy())[1] if "dense" in name else 0
-    rtol = 1e-5 if "dense" in name else 1e-9
-    close(elbo_average(model, (X, Y)) + missing / 2, model.exact_elbo((X, Y)), rtol=rtol)
-    whole = MODELS[name](batch=model.num_tail, num_data=40)
-    close(float(whole.elbo((X, Y))) + missing / 2, whole.exact_elbo((X, Y)), rtol=rtol)
-
-
 SITES = {
     "laplace": (lambda: gs.likelihoods.Laplace(0.5), qsgp_sites.expect_laplace),
     "logit": (gs.likelihoods.BernoulliLogit, qsgp_sites.expect_logit),
@@ -395,23 +383,6 @@ def test_the_gradient_of_anchored_sites_is_that_of_their_average_value(site):
 # Steps
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_step_leaves_untouched_rows_alone(name):
-    model = MODELS[name](L=2)
-    X, Y = data(2)
-    model.prepare_step(0, lambda: (X, Y))
-    optimizer = gs.training.SparseAdam(0.01)
-    h, taken = model.num_head, {0, 1, 2}
-    before = [v.numpy() for v in model.row_variables]
-    with at_draws(model, lambda: model.sparse_step((X, Y), optimizer)) as step:
-        assert bool(step(([0, 2], [1, 2]))[1])
-    for variable, old in zip(model.row_variables, before, strict=True):
-        whole = variable.shape[0] == model.basis.num_basis
-        rows = {*range(h), *(h + i for i in taken)} if whole else taken
-        changed = np.any((variable.numpy() != old).reshape(len(old), -1), axis=1)
-        assert set(np.flatnonzero(changed)) == rows
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["fourier-diag", "fourier-chevron", "hybrid-block", "dense-diag"])
 def test_values_at_the_support_rows_follow_every_step(name):
@@ -430,29 +401,6 @@ def test_values_at_the_support_rows_follow_every_step(name):
     expected = Phi_p @ np.hstack(vectors)
     close(model.anchors.values, expected, rtol=1e-12, atol=1e-12)
     assert np.abs(expected).max() > 0.1
-
-
-@pytest.mark.parametrize("name", ["fourier-chevron", "hybrid-block", "relevance-diag"])
-def test_blocks_of_functions_do_not_change_a_step(name, monkeypatch):
-    """Draws of three functions in blocks of two and one: variables and values at control rows."""
-    X, Y = data(2)
-
-    def after_a_step():
-        model = MODELS[name](L=2, batch=3)
-        model.prepare_step(0, lambda: (X[3:], Y[3:]))
-        optimizer = gs.training.SparseAdam(0.1)
-        optimizer.build(model.row_variables, model.dense_variables)
-        with at_draws(model, lambda: model.sparse_step((X, Y), optimizer)) as run:
-            loss, _ = run(([0, 2, 1], [1, 2, 3]))
-        return [loss, *model.row_variables, model.anchors.values]
-
-    whole = [np.asarray(value) for value in after_a_step()]
-    sizes = qsgp_step._block_sizes(3, 600)
-    monkeypatch.setattr(qsgp_step, "_BLOCK_ENTRIES", 1)
-    monkeypatch.setattr(qsgp_step, "_MOST_BLOCKS", 2)
-    assert (sizes, qsgp_step._block_sizes(3, 600)) == ([3], [2, 1])
-    for found, expected in zip(after_a_step(), whole, strict=True):
-        close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -163,22 +163,6 @@ def test_sites_of_weights_are_those_of_repeated_rows(num_classes):
     require_same_predictions(repeated, weighted)
 
 
-@pytest.mark.parametrize(
-    "fit",
-    [
-        gs.initialization.posterior_mode,
-        gs.initialization.subset_hyperparameters,
-        gs.initialization.local_hyperparameters,
-    ],
-)
-def test_starting_hyperparameters_of_weights_are_those_of_repeated_rows(fit):
-    kernels = Matern52(lengthscales=[1.0, 1.0]), Matern52(lengthscales=[1.0, 1.0])
-    expected = fit(X.repeat(COUNTS, 0), Y.repeat(COUNTS, 0), kernels[0])
-    found = fit(X, Y, kernels[1], row_weights=COUNTS)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    np.testing.assert_allclose(kernels[1].lengthscales, kernels[0].lengthscales, rtol=1e-6)
-
-
 @pytest.mark.parametrize("weights", [np.ones(N - 1), np.zeros(N), np.full((N, 1), 1.0), -REAL])
 @pytest.mark.parametrize("kind", [GPMixture, NearestNeighborGP, SiteVGP])
 def test_other_weights_are_refused(kind, weights):

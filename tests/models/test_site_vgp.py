@@ -78,27 +78,6 @@ def test_the_bound_of_any_sites_is_that_of_dense_algebra(rng):
     np.testing.assert_allclose(left_out, each, rtol=1e-8)
 
 
-def test_with_gaussian_noise_it_is_exact_regression():
-    mean = gpflow.functions.Linear(np.full((D, 1), 0.3), [0.2])
-    model = build(gpflow.likelihoods.Gaussian(0.1), reals(), mean_function=mean)
-    assert model.fit_sites()
-    exact = gpflow.models.GPR((inputs(), reals()), kernel(), mean_function=mean, noise_variance=0.1)
-    wanted = float(exact.maximum_log_likelihood_objective())
-    assert float(model.elbo()) == pytest.approx(wanted, abs=1e-10)
-    new = inputs(5, seed=3)
-    for full_cov in (False, True):
-        for a, b in zip(
-            model.predict_f(new, full_cov), exact.predict_f(new, full_cov), strict=True
-        ):
-            np.testing.assert_allclose(a, b, atol=1e-10)
-    rest = np.arange(N) != 2
-    without = gpflow.models.GPR(
-        (inputs()[rest], reals()[rest]), kernel(), mean_function=mean, noise_variance=0.1
-    )
-    for a, b in zip(model.leave_one_out_f(), without.predict_f(inputs()[2:3]), strict=True):
-        np.testing.assert_allclose(a[2:3], b, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("likelihood", "Y", "P"),
     [

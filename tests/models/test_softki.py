@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import gpflow_sparse as gs
 from gpflow_sparse.models import BasisSVGP, SoftKI
 from tests.models.held import KINDS, held_in
 from tests.oracles import softki as oracle
@@ -200,27 +199,6 @@ def test_the_weights_are_those_of_the_whitened_qr():
     np.testing.assert_array_equal(q_sqrt, np.tril(q_sqrt))
 
 
-def test_a_filled_kernel_adds_the_prior_deficit_to_variances_alone():
-    plain, filled = fitted(2), fitted(2)
-    filled.kernel = gs.kernels.WithMissingVariance(filled.basis)
-    Xnew = np.concatenate([inputs(5, seed=4), 1e3 * inputs(2, seed=5)])
-    lacking = oracle.prior_deficit(np.full(7, VARIANCE), whitened(Xnew))
-    assert lacking.max() > 0.3 * VARIANCE
-    for predict, predict_plain in (
-        (filled.predict_f, plain.predict_f),
-        (filled.posterior().predict_f, plain.posterior().predict_f),
-        (filled.predict_y, plain.predict_y),
-    ):
-        (mean, var), (mean_too, var_too) = predict(Xnew), predict_plain(Xnew)
-        np.testing.assert_array_equal(mean, mean_too)
-        np.testing.assert_allclose(var, var_too + lacking[:, None], atol=1e-10)
-    mean, cov = filled.predict_f(Xnew, full_cov=True)
-    expected = plain.predict_f(Xnew, full_cov=True)[1] + np.diag(lacking)
-    np.testing.assert_allclose(cov, expected, atol=1e-10)
-    rows = data(P=2)
-    np.testing.assert_array_equal(filled.elbo(rows), plain.elbo(rows))
-
-
 # Passes over rows.
 
 
@@ -324,45 +302,6 @@ def ill_conditioned(columns=2, size=64, rows=500):
     Y = np.sin(2.0 * X[:, :1]) * np.cos(X[:, 1:2]) + 0.03 * rng.normal(size=(rows, 1))
     Y = (Y / Y.std()).astype(np.float32)
     return [part.astype(float) for part in (X, Z, Xnew, Y)]
-
-
-def single_precision():
-    return gpflow.config.as_context(gpflow.config.Config(float=np.float32))
-
-
-@pytest.mark.parametrize(("temperature", "lengthscale"), [(0.1, 0.8), (0.3, 1.5), (1.0, 0.8)])
-def test_float32_predicts_as_float64_however_ill_conditioned(temperature, lengthscale):
-    X, Z, Xnew, Y = ill_conditioned()
-    W, W_new = (oracle.weights(part, Z, temperature) for part in (X, Xnew))
-
-    def dense(K):
-        K = oracle.with_jitter(K, 1e-4)
-        return oracle.predict(W @ K @ W.T, W_new @ K @ W.T, W_new @ K @ W_new.T, Y, 1e-3)
-
-    K = oracle.squared_exponential(Z, Z, 1.0, lengthscale)
-    assert np.linalg.cond(K) > 1e10
-    with single_precision():
-        model = SoftKI(
-            gpflow.kernels.SquaredExponential(lengthscales=lengthscale),
-            Z,
-            temperature=temperature,
-            tied=False,
-            noise_variance=1e-3,
-        )
-        model.fit_posterior((X, Y), refit_noise=False)
-        mean, var = model.predict_f(Xnew)
-    assert mean.dtype == var.dtype == tf.float32
-    f, cov = dense(K)
-    tolerance = 1e-5
-    if temperature < 0.3:  # weights so local that the answer feels the rounding of Kzz itself
-        tolerance += 1.5 * np.abs(dense(K.astype(np.float32).astype(float))[0] - f).max()
-    np.testing.assert_allclose(mean, f, rtol=0.0, atol=tolerance)
-    np.testing.assert_allclose(var[:, 0], np.diag(cov), atol=1e-6, rtol=1e-3)
-    # where normal equations have nothing left
-    Kzx = (K @ W.T).astype(np.float32)
-    C = K.astype(np.float32) + Kzx @ Kzx.T / np.float32(1e-3)
-    alpha = np.linalg.solve(C, Kzx @ Y.astype(np.float32)) / np.float32(1e-3)
-    assert np.abs((W_new @ K).astype(np.float32) @ alpha - f).max() > 1e-3
 
 
 def slopes_by_name(dtype, X, Y, Z, temperature, noise):

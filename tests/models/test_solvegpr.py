@@ -111,14 +111,6 @@ def test_the_gap_is_what_the_structured_bound_lacks_to_sgpr_on_all_inputs(rng, s
         np.testing.assert_allclose(build(rows, inducing, bound).structured_gap(), gap, rtol=1e-9)
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_the_mean_is_that_of_sgpr_on_all_inputs(rng, bound):
-    inducing, rows = sets(rng, (6, 4, 3)), data(rng, P=2)
-    model = build(rows, inducing, bound)
-    mean = union(model, inducing).predict_f(rows[0])[0]
-    np.testing.assert_allclose(model.predict_f(rows[0])[0], mean, atol=1e-8)
-
-
 def test_predictions_equal_the_oracle(rng):
     (Z, O), (X, Y) = sets(rng), data(rng)
     model = build((X, Y), [Z, O])
@@ -197,21 +189,6 @@ def test_to_solvegp_starts_at_the_structured_bound_and_cannot_be_improved(rng, P
         loss = model.training_loss()
     (at_model,) = tape.gradient(loss, model.kernel.lengthscales.trainable_variables)
     np.testing.assert_allclose(at_twin, at_model, rtol=1e-6)  # the envelope theorem
-
-
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_coinciding_sets_give_finite_bounds_and_gradients(rng, bound, float_type):
-    (Z,) = sets(rng, (7,))
-    rows = data(rng)
-    model = build(rows, [Z, np.concatenate([Z, Z[:2]])], bound)
-    loss, gradients = loss_and_gradients(model)
-    assert loss.dtype == float_type
-    assert np.isfinite(loss)
-    assert all(np.isfinite(g).all() for g in gradients)
-    alone = build(rows, [Z])
-    if bound == "standard":  # nothing is left for O to explain but jitter
-        tolerance = 1e-4 if float_type is np.float64 else 1e-2
-        np.testing.assert_allclose(loss, alone.training_loss(), rtol=tolerance)
 
 
 def test_bounds_over_pairs_refuse_many_rows():

@@ -8,7 +8,6 @@ import tensorflow as tf
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
-from gpflow_sparse.models.swsgp import closed_form
 from tests.models import test_swsgp as base
 from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, build, rows
 from tests.oracles import swsgp as oracle
@@ -61,59 +60,6 @@ def test_the_gradient_is_zero_there(weighting):
     start = build("diag", weighting, num_data=len(X))
     start.count_neighbors(X)
     assert start.elbo((X, Y)) < elbo
-
-
-@every_weighting
-@pytest.mark.parametrize("known", [True, False], ids=["num_data", "no num_data"])
-def test_rows_are_streamed(weighting, known):
-    """Batches of a data set as all at once, whether or not the model knows their number."""
-    model, X, Y = fitted(weighting)
-    expected = model.q_mu.numpy(), model.q_sqrt.numpy(), model.elbo((X, Y))
-    model.num_data = 40 if known else None
-    model.update_posterior(tf.data.Dataset.from_tensor_slices((X, Y)).batch(7))
-    np.testing.assert_allclose(model.q_mu, expected[0], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-10)
-    np.testing.assert_allclose(model.elbo((X, Y)), expected[2], rtol=1e-10)
-
-
-def test_many_rows_are_read_in_blocks(monkeypatch):
-    """150 rows of 16 neighbors at once, 64 rows in each block, and as batches of 20 of them."""
-    rng = np.random.default_rng(0)
-    X, points = rng.normal(size=(150, 2)), NeighborInducingPoints(rng.normal(size=(16, 2)), 16)
-    model = SWSGP(gpflow.kernels.Matern12(), gpflow.likelihoods.Gaussian(), points, num_data=150)
-    model.count_neighbors(X)
-    data, found = (X, np.sin(3.0 * X[:, :1])), []
-    batches = tf.data.Dataset.from_tensor_slices(data).batch(20)
-    for source, num_rows in ((data, 150), (data, 64), (batches, 64)):
-        monkeypatch.setattr(closed_form, "_ENTRIES", num_rows * 16**2)
-        model.update_posterior(source)
-        found.append((model.q_mu.numpy(), model.q_sqrt.numpy()))
-    for one, *others in zip(*found, strict=True):
-        for other in others:
-            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
-
-
-def test_points_that_no_row_sees_stay_as_they_are():
-    X, Y = rows(N=3)
-    model = build("diag", "counts", count=2, num_data=3)
-    model.count_neighbors(X)
-    before = model.q_mu.numpy(), model.q_sqrt.numpy()
-    model.update_posterior((X, Y))
-    unused = np.ravel(model.usage) == 0
-    assert unused.any()
-    for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
-        assert np.isfinite(now).all()
-        np.testing.assert_allclose(now[unused], old[unused], rtol=1e-12)
-        assert np.all(now[~unused] != old[~unused])
-
-
-@every_local
-def test_a_whole_natural_step_stays_at_the_best_q(weighting):
-    model, X, Y = fitted(weighting)
-    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
-    model.natural_step((X, Y), 1.0)
-    np.testing.assert_allclose(model.q_mu, expected[0], atol=1e-6)
-    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-8)
 
 
 @every_local

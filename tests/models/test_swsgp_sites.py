@@ -56,20 +56,6 @@ def test_sites_have_no_kl_divergence():
         posterior(some_sites()).prior_kl(tf.constant(NEW))
 
 
-def test_predictions_by_every_route():
-    sites, shift = some_sites(), gpflow.functions.Constant([0.3])
-    found = posterior(sites, mean_function=shift)
-    found.update_cache("tensor")
-    mean, var = dense(sites, NEW)
-    spread = found.predict_f(NEW, full_output_cov=True)[1]
-    batched = [part[0] for part in found.predict_f(NEW[None])]
-    compiled = tf.function(found.predict_f, autograph=False)(tf.constant(NEW))
-    for ours in (found.predict_f(NEW), batched, compiled, found.fused_predict_f(NEW)):
-        np.testing.assert_allclose(ours[0], mean + 0.3, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(ours[1], var, rtol=1e-8)
-    np.testing.assert_allclose(spread, [np.diag(row) for row in var], rtol=1e-8)
-
-
 def test_joint_predictions_are_those_of_the_union():
     sites = some_sites()
     X = NEW[:3] / LENGTHSCALES
@@ -83,34 +69,6 @@ def test_joint_predictions_are_those_of_the_union():
         np.testing.assert_allclose(mean[:, p], W.T @ m, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(cov[p], k(X, X) + W.T @ (S - K) @ W, rtol=1e-7, atol=1e-9)
         assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
-
-
-def test_on_every_row_it_is_the_exact_gaussian_process():
-    """Z = X, all neighbors, precision 1 / noise: the predictions of the exact model."""
-    Y = rows(N=M)[1]
-    found = posterior((Y, np.full((M, L), 1.0 / NOISE)), M)
-    exact = gpflow.models.GPR(
-        (Z, Y), gpflow.kernels.Matern52(lengthscales=LENGTHSCALES), noise_variance=NOISE
-    )
-    for a, b in zip(found.fused_predict_f(NEW), exact.predict_f(NEW), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
-
-
-def test_single_precision_needs_no_jitter():
-    """Points that coincide, too: the matrix that is factored has no eigenvalue below 1."""
-    rng = np.random.default_rng(4)
-    places = np.repeat(np.sort(rng.uniform(0, 1, (200, 1)), axis=0), 2, axis=0)
-    t, tau = np.sin(9 * places), np.exp(rng.normal(size=(400, 1)))
-    values = []
-    for dtype in (np.float64, np.float32):
-        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
-            kernel = gpflow.kernels.SquaredExponential(lengthscales=0.5)
-            inducing = base.NeighborInducingPoints(places, 16)
-            found = SitePosterior(kernel, inducing, t, tau)
-            X = tf.constant(np.linspace(0, 1, 30)[:, None].astype(dtype))
-            values.append(found.fused_predict_f(X))
-    for double, single in zip(*values, strict=True):
-        np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-5)
 
 
 def gaussian_sites(X, Y):

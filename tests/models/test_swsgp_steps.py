@@ -123,15 +123,3 @@ def test_usage_must_be_counted_before_a_minibatch():
     with pytest.raises(ValueError, match="count_neighbors"):
         tf.function(model.elbo, autograph=False)((tf.constant(X), tf.constant(Y)))
     model.predict_f(X)  # needs none
-
-
-def test_points_without_users_cost_nothing_and_have_no_gradient():
-    X, Y = rows(N=3)
-    model = build(count=1)
-    model.count_neighbors(X)
-    unused = np.ravel(model.usage) == 0
-    assert unused.any()
-    with tf.GradientTape() as tape:
-        loss = model.training_loss((X, Y))
-    for gradient in tape.gradient(loss, model.row_variables):
-        assert not np.any(tf.convert_to_tensor(gradient).numpy()[unused])

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.models import test_swsgp as base
-from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, M, N, build, k, rows, spread
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, N, build, k, rows, spread
 from tests.oracles import swsgp as oracle
 
 SIZE = 6
@@ -41,15 +40,3 @@ def test_for_one_row_it_is_the_papers_objective(covariance):
     X, Y = (part[:1] for part in rows())
     union, paper = build(covariance, union=H), build(covariance, "paper")
     np.testing.assert_allclose(union.elbo((X, Y)), paper.elbo((X, Y)), rtol=1e-10)
-
-
-def test_gradients_of_a_batch_are_those_of_its_rows_of_q():
-    X, Y = rows()
-    for covariance in ("diag", "dense"):
-        model = build(covariance, union=SIZE)
-        with tf.GradientTape() as tape:
-            loss = model.training_loss((X, Y))
-        touched = np.isin(np.arange(M), active(X))
-        for gradient in tape.gradient(loss, model.row_variables):
-            moved = np.abs(tf.convert_to_tensor(gradient).numpy()).reshape(M, -1).sum(axis=1) > 0
-            np.testing.assert_array_equal(moved, touched)

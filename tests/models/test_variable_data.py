@@ -1,7 +1,5 @@
 """Data given as ``tf.Variable`` and assigned later, as GPflow documents it."""
 
-import copy
-
 import gpflow
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import GRIEF, SOLVEGP, SOLVEGPR, BasisGPR, BasisSVGP, SoftKI
+from gpflow_sparse.models import GRIEF, SOLVEGPR, BasisGPR
 
 D, P = 2, 2
 GRID = [np.linspace(-2.0, 2.0, 5)] * D
@@ -103,26 +101,6 @@ def test_assigned_rows_count_at_the_next_evaluation(build, compiled):
         require_equal(model, closure, build(data))
 
 
-@pytest.mark.parametrize("name", ["solvegpr", "basis_gpr", "grief"])
-def test_what_follows_from_the_rows_follows(name):
-    """The posterior once updated, conversions, a saved and a copied model; none trains the data."""
-    build, held = BUILDERS[name], variables(OLD)
-    model = build(held)
-    posterior = model.posterior()
-    assign(held, NEW)
-    fresh = build(NEW)
-    posterior.update_cache()
-    np.testing.assert_allclose(posterior.predict_f(XNEW)[0], fresh.predict_f(XNEW)[0], atol=1e-12)
-    convert = "to_solvegp" if isinstance(model, SOLVEGPR) else "to_svgp"
-    converted = getattr(model, convert)()
-    assert converted.num_data == len(NEW[0])
-    np.testing.assert_allclose(converted.predict_f(XNEW)[0], fresh.predict_f(XNEW)[0], atol=1e-10)
-    assert len(model.trainable_variables) == len(fresh.trainable_variables)
-    copied = copy.deepcopy(model)
-    assign(held, OLD)
-    np.testing.assert_allclose(copied.elbo(), fresh.elbo(), rtol=1e-12)
-
-
 def with_nan(data):
     X = data[0].copy()
     X[1, 0] = np.nan
@@ -191,51 +169,3 @@ def test_fixed_sums_are_refused_once_the_rows_have_changed(reweighted, kind, tmp
     np.testing.assert_allclose(model.predict_f(XNEW), fresh.predict_f(XNEW), rtol=1e-8)
     if kind != "arrays":
         np.testing.assert_allclose(compiled(), fresh.elbo(), rtol=1e-10)
-
-
-MINIBATCH = {
-    "solvegp": lambda: SOLVEGP(
-        kernel(),
-        gpflow.likelihoods.Gaussian(0.2),
-        OrthogonalInducingVariables(XNEW),
-        num_latent_gps=P,
-    ),
-    "basis_svgp": lambda: BasisSVGP(
-        gs.bases.RandomFourier(kernel(), 10), gpflow.likelihoods.Gaussian(0.2), num_latent_gps=P
-    ),
-    "softki": lambda: SoftKI(kernel(), XNEW, num_latent_gps=P, noise_variance=0.2),
-}
-
-
-@pytest.mark.parametrize("build", MINIBATCH.values(), ids=list(MINIBATCH))
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_closures_of_given_variables_follow_them(build, compiled):
-    model, held = build(), variables(OLD)
-    closure = model.training_loss_closure(held, compile=compiled)
-    np.testing.assert_allclose(closure(), model.training_loss(OLD), rtol=1e-12)
-    assign(held, NEW)
-    np.testing.assert_allclose(closure(), model.training_loss(NEW), rtol=1e-12)
-
-
-@pytest.mark.nightly
-def test_methods_that_read_all_rows_once_take_variables():
-    held = variables(NEW)
-    softki, same = MINIBATCH["softki"](), MINIBATCH["softki"]()
-    softki.fit_posterior(held)
-    same.fit_posterior(NEW)
-    np.testing.assert_allclose(softki.predict_f(XNEW), same.predict_f(XNEW), rtol=1e-12)
-    neighbors = gs.inducing_variables.NeighborInducingPoints(XNEW, 3)
-    models = [
-        gs.models.SWSGP(
-            kernel(),
-            gpflow.likelihoods.Gaussian(0.2),
-            neighbors,
-            num_latent_gps=P,
-            kl_weighting="paper",
-        )
-        for _ in range(2)
-    ]
-    for model, data in zip(models, (held, NEW), strict=True):
-        model.update_posterior(data)
-    np.testing.assert_allclose(models[0].q_mu, models[1].q_mu, rtol=1e-12)
-    assert held[0].trainable

@@ -68,14 +68,3 @@ def test_first_and_second_derivatives_are_those_of_the_cosine(shape):
 
     for found, wanted in zip(derivatives(cos_two_pi), derivatives(plain), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-9)
-
-
-def test_what_is_not_finite_stays_so():
-    for shape in ((2, 3), (512, 513)):
-        turns = np.zeros(shape)
-        turns[0, :2] = np.nan, np.inf
-        found = cos_two_pi(
-            tf.constant(turns), tf.zeros(shape[1], tf.float64), tf.constant(1.0, tf.float64)
-        )
-        np.testing.assert_array_equal(np.isnan(found[0]), np.isnan(turns[0]) | np.isinf(turns[0]))
-        np.testing.assert_array_equal(found[1:], 1.0)

@@ -39,18 +39,3 @@ def test_uniforms_are_those_of_the_oracle_to_the_bit(seed, how):
     expected = oracle.uniforms(seed, INDICES, lanes, bits=23)
     np.testing.assert_array_equal(single.numpy().astype(np.float64), expected)
     assert single.dtype == tf.float32
-
-
-def test_normals_are_quantiles_of_the_uniforms():
-    for dtype, bits, tolerance in ((tf.float64, 52, 1e-12), (tf.float32, 23, 2e-6)):
-        got = counters.normals(3, tf.range(2000), 4, dtype, first_lane=2)
-        expected = oracle.normals(3, np.arange(2000), np.arange(2, 6), bits)
-        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
-
-
-def test_numbers_belong_to_seed_index_and_lane():
-    whole = counters.normals(9, tf.range(100), 6, tf.float64).numpy()
-    rows = [99, 3, 3, 50]
-    for kind in (tf.int32, tf.int64):
-        part = counters.normals(9, tf.constant(rows, kind), 2, tf.float64, first_lane=4)
-        np.testing.assert_array_equal(part, whole[rows, 4:])

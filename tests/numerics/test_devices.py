@@ -30,10 +30,3 @@ def test_losses_gradients_and_predictions_are_those_of_a_cpu(name, monkeypatch):
     for parts, wanted in zip(values_and_gradients(name), expected, strict=True):
         for got, value in zip(parts, wanted, strict=True):
             np.testing.assert_allclose(got, value, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("gpu", [False, True])
-def test_blocks_grow_on_a_gpu_alone(monkeypatch, gpu):
-    monkeypatch.setattr(devices, "sees_gpu", lambda: gpu)
-    assert devices.block_entries(2**21) == (2**27 if gpu else 2**21)
-    assert devices.block_entries(2**28) == 2**28

@@ -103,28 +103,12 @@ def test_xla_takes_the_lower_index_of_equally_near_points(rng):
     np.testing.assert_array_equal(tf.function(nearest, jit_compile=True)(X, Z, 8), expected)
 
 
-def test_equally_near_points_before_a_row_come_in_order(rng):
-    Z = rng.integers(0, 3, (700, 3)).astype(float)
-    before = np.array([0, 1, 5, 40, 300, 699], np.int32)
-    found = tf.function(lambda: nearest(Z[before], Z, 6, before), autograph=False)()
-    for j, row in zip(before, found.numpy(), strict=True):
-        expected = oracle.nearest(Z[j : j + 1], Z[:j], min(6, j))[0] if j else []
-        np.testing.assert_array_equal(row, [*expected, *[-1] * (6 - min(6, j))])
-
-
 def test_parts_of_the_points_are_searched_as_all_of_them(rng, monkeypatch):
     X, Z, before = rng.normal(size=(9, 2)), rng.normal(size=(70, 2)), tf.range(0, 72, 8)
     expected = nearest(X, Z, 4), nearest(X, Z, 4, before)
     monkeypatch.setattr(f"{module}.MAX_AT_ONCE", 16)  # the last part has 6
     compiled = tf.function(lambda: (nearest(X, Z, 4), nearest(X, Z, 4, before)), autograph=False)
     np.testing.assert_array_equal(compiled(), expected)
-
-
-@pytest.mark.parametrize("num_places", [20, 2000])
-def test_the_largest_prefer_the_lower_index_where_equal(num_places):
-    scores = np.zeros((2, num_places))
-    scores[0, [3, 11]], scores[1, 7] = 1.0, -1.0
-    np.testing.assert_array_equal(largest(scores, 4), [[3, 11, 0, 1], [0, 1, 2, 3]])
 
 
 @pytest.mark.parametrize(("M", "H"), [(30, 4), (2000, 4), (2000, 40)])
@@ -138,23 +122,6 @@ def test_only_places_before_a_row_count(rng, M, H):
         count = min(H, j)
         expected = oracle.nearest(Z[j : j + 1], Z[:j], count)[0] if j else []
         np.testing.assert_array_equal(row, [*expected, *[-1] * (H - count)])
-
-
-@pytest.mark.parametrize("offset", [1e6, 1e9])
-def test_an_offset_of_the_inputs_does_no_harm(rng, route, offset):
-    """Such as seconds since 1970: the squares of 1e9 would swallow distances of 1."""
-    Z, X = (part + offset for part in points(rng))
-    expected = oracle.nearest(X, Z, 8)
-    np.testing.assert_array_equal(NeighborIndex(Z).query(X, 8), expected)
-    np.testing.assert_array_equal(nearest(X, Z, 8), expected)
-
-
-def test_distances_are_taken_in_double_precision(rng):
-    """Two places whose distances differ by a part in 1e10."""
-    Z = np.array([[1.0 + 1e-10], [1.0], [5.0]])
-    np.testing.assert_array_equal(nearest(np.zeros((1, 1)), Z, 2), [[1, 0]])
-    X = tf.zeros([1, 1], tf.float32)
-    np.testing.assert_array_equal(nearest(X, tf.constant(Z), 2), [[1, 0]])
 
 
 def test_changes_of_places_and_units_in_place_are_noticed(rng):
@@ -185,11 +152,3 @@ def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, 
             found = search.find(rows, places, units, count, keep=count == 4)
             np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
         search.find_ahead(X[:20], places, units, 4)  # not to be used among other places
-
-
-def test_many_rows_at_once_are_searched_as_one_by_one(rng):
-    """By several threads."""
-    Z, X = points(rng, N=300)
-    index = NeighborIndex(Z)
-    one_by_one = np.concatenate([index.query(row[None], 4) for row in X])
-    np.testing.assert_array_equal(index.query(X, 4), one_by_one)

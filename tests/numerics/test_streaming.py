@@ -73,53 +73,6 @@ def test_values_and_gradients_are_those_of_one_block(N, mode):
     assert_same(call(X, Y), value_and_gradients(at_once, W, unused, variables))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_variables_alone_and_tensors_alone_have_gradients(compiled):
-    X, _, W, _ = operands(10)
-    scale = tf.Variable(0.7, dtype=tf.float64)
-
-    def gradients():
-        with tf.GradientTape() as tape:
-            tape.watch(W)
-            (a,) = streamed_sum(
-                lambda b, t: [tf.reduce_sum(tf.exp(scale * b[0]))], (X,), block_rows=BLOCK
-            )
-            (b,) = streamed_sum(
-                lambda b, t: [tf.reduce_sum(tf.square(b[0] @ t[0]))], (X,), (W,), block_rows=BLOCK
-            )
-            loss = a + b
-        return tape.gradient(loss, [scale, W])
-
-    slopes = tf.function(gradients, autograph=False)() if compiled else gradients()
-    x = X.numpy()
-    np.testing.assert_allclose(slopes[0], np.sum(x * np.exp(0.7 * x)), rtol=1e-12)
-    np.testing.assert_allclose(slopes[1], 2.0 * x.T @ x @ W.numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_of_gathers_are_added_up(compiled):
-    """They come as IndexedSlices, from a variable and from a tensor; the data are integers."""
-    table = tf.Variable(np.arange(5.0))
-    factors = tf.constant(np.arange(1.0, 11.0))
-    rows = tf.constant([0, 4, 4, 1, 0, 2, 4, 1, 1, 0])
-
-    def statistics(blocks, tensors):
-        picked, positions = blocks
-        return [tf.reduce_sum(tf.gather(table, picked) * tf.gather(tensors[0], positions))]
-
-    def gradients():
-        data = (rows, tf.range(10))
-        with tf.GradientTape() as tape:
-            tape.watch(factors)
-            (total,) = streamed_sum(statistics, data, (factors,), block_rows=3)
-        return tape.gradient(total, [table, factors])
-
-    at_table, at_factors = tf.function(gradients, autograph=False)() if compiled else gradients()
-    expected = np.bincount(rows, weights=factors.numpy(), minlength=5)
-    np.testing.assert_allclose(tf.convert_to_tensor(at_table), expected, rtol=1e-12)
-    np.testing.assert_allclose(at_factors, rows.numpy().astype(float), rtol=1e-12)
-
-
 def test_blocks_cover_every_row_once_and_none_is_empty_or_too_large():
     for N in range(1, 14):
         seen = []
@@ -162,23 +115,6 @@ def test_the_gradient_keeps_no_block_alive():
     assert max(peak) <= 2
 
 
-def test_the_graph_does_not_grow_with_the_rows():
-    def nodes(N):
-        X, Y, W, unused = operands(N)
-        model = Scale()
-
-        def step():
-            def total(*tensors):
-                return streamed_sum(model.statistics, (X, Y), tensors, block_rows=BLOCK)
-
-            return value_and_gradients(total, W, unused, [model.scale])
-
-        graph = tf.function(step, autograph=False).get_concrete_function().graph.as_graph_def()
-        return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
-
-    assert nodes(14) == nodes(302)
-
-
 def test_no_gradient_flows_to_the_data():
     X, _, W, _ = operands(10)
     with tf.GradientTape() as tape:
@@ -189,22 +125,6 @@ def test_no_gradient_flows_to_the_data():
     at_data, at_tensor = tape.gradient(total, [X, W])
     assert at_data is None
     np.testing.assert_allclose(at_tensor, np.repeat(X.numpy().sum(0)[:, None], 2, 1), rtol=1e-12)
-
-
-def test_sums_and_gradients_keep_their_float_types():
-    X = tf.constant(np.ones((10, 1), np.float32))
-    scale = tf.Variable(2.0)
-
-    def statistics(blocks, tensors):
-        return [tf.reduce_sum(tf.cast(scale * blocks[0], tf.float64)), tf.reduce_sum(blocks[0])]
-
-    with tf.GradientTape() as tape:
-        double, single = streamed_sum(statistics, (X,), block_rows=BLOCK)
-        loss = tf.square(double)
-    assert (double.dtype, single.dtype) == (tf.float64, tf.float32)
-    slope = tape.gradient(loss, scale)
-    assert slope.dtype == tf.float32
-    np.testing.assert_allclose([double, single, slope], [20.0, 10.0, 400.0])
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])

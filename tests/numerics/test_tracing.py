@@ -13,7 +13,7 @@ from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 import gpflow_sparse
-from gpflow_sparse.numerics.tracing import compiled, frees_graphs, numpy_function, with_gradients
+from gpflow_sparse.numerics.tracing import compiled, frees_graphs
 
 X = tf.constant([1.0, 2.0], tf.float64)
 
@@ -49,38 +49,6 @@ def test_a_trace_ends_with_its_function():
     assert graph() is None
 
 
-def test_a_trace_that_fails_leaves_nothing():
-    before = entries()
-    parameter = gpflow.Parameter(2.0, transform=gpflow.utilities.positive())
-
-    def fail(x):
-        tf.reduce_sum(cube(x) * parameter)
-        raise ValueError("not today")
-
-    with pytest.raises(ValueError, match="not today"):
-        compiled(fail)(X)
-    assert entries() == before
-
-
-def test_loops_branches_and_inner_functions_end_with_the_trace():
-    before = entries()
-
-    def nested(x):
-        inner = compiled(lambda x: cube(x), experimental_attributes={"_noinline": True})
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            mapped = tf.map_fn(cube, x)
-            either = tf.cond(x[0] > 0.0, lambda: cube(x), lambda: x)
-            value = tf.reduce_sum(mapped + either + inner(x))
-        return tape.gradient(value, x)
-
-    function = compiled(nested)
-    np.testing.assert_allclose(function(X), 9.0 * X**2)
-    assert len(entries()[0]) > len(before[0])
-    del function
-    assert entries() == before
-
-
 def test_gradients_of_both_orders_and_of_other_shapes_after_all_else_is_freed():
     _parameter, function = with_parameter()
     function(X)
@@ -94,19 +62,6 @@ def test_gradients_of_both_orders_and_of_other_shapes_after_all_else_is_freed():
             slope = inner.gradient(value, x)
         np.testing.assert_allclose(slope, 6.0 * x**2)
         np.testing.assert_allclose(outer.gradient(slope, x), 12.0 * x)
-
-
-def test_a_function_within_a_trace_of_the_user_belongs_to_that_trace():
-    _parameter, function = with_parameter()
-    users = tf.function(lambda x, ours=function: ours(x) + tf.reduce_sum(cube(x)))
-    concrete = users.get_concrete_function(tf.TensorSpec([2], tf.float64))
-    found = entries()[0]
-    del function, users
-    assert entries()[0] == found
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        value = concrete(X)
-    np.testing.assert_allclose(tape.gradient(value, X), 9.0 * X**2)
 
 
 def test_traces_of_other_threads_keep_their_gradients():
@@ -143,25 +98,6 @@ def test_traces_of_other_threads_keep_their_gradients():
     np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
 
 
-def test_a_python_function_ends_with_the_trace_that_calls_it():
-    table = np.array([5.0, 7.0])
-
-    def found(i, table=table):
-        return table[i]
-
-    def within_a_branch(i, found=found):
-        return tf.cond(i > 0, lambda: numpy_function(found, [i], tf.float64), lambda: X[0])
-
-    function, freed = compiled(within_a_branch), weakref.ref(table)
-    concrete = function.get_concrete_function(tf.constant(1))
-    del function, within_a_branch, found, table
-    gc.collect()
-    assert concrete(tf.constant(1)).numpy() == 7.0
-    del concrete
-    gc.collect()
-    assert freed() is None
-
-
 def test_graphs_are_collected_once_and_only_after_a_trace(monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: found.append("collected"))
     function, found = compiled(cube), []
@@ -193,23 +129,6 @@ def test_a_saved_function_has_its_gradient(tmp_path):
         tape.watch(X)
         value = tf.reduce_sum(loaded.f(X))
     np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
-
-
-def test_a_loss_with_its_gradients():
-    variables = [tf.Variable(X), tf.Variable(X)]  # the second has no part in the loss
-    loss = with_gradients(lambda: tf.reduce_sum(cube(variables[0])), variables)
-    with tf.GradientTape() as tape:
-        value = 2.0 * loss()
-    assert value.numpy() == 18.0
-    found = tape.gradient(value, variables)
-    np.testing.assert_allclose(found[0], 6.0 * X**2)
-    np.testing.assert_array_equal(found[1], [0.0, 0.0])
-
-
-def test_new_functions_of_the_same_code_are_no_retraces(caplog):
-    for _ in range(12):
-        compiled(lambda x: cube(x))(X)
-    assert "retracing" not in caplog.text
 
 
 def test_the_package_compiles_and_calls_python_in_no_other_way():

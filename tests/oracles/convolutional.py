@@ -113,12 +113,3 @@ class PatchSum(NamedTuple):
 
     def Kdiag(self, X):
         return np.array([self.Kff(x[None])[0, 0] for x in X])
-
-
-def additive(prior, X):
-    """``c^2 sum_p w_p^2 k(x^[p], x'^[p])``: responses at different places are independent."""
-    cut = prior.cut(X)
-    K = np.zeros((len(X), len(X)))
-    for p, weight in enumerate(prior.weights):
-        K += prior.c**2 * weight**2 * prior.base(cut[:, p], cut[:, p])
-    return K

@@ -163,14 +163,6 @@ def dense_lml(Phi, w, y, noise):
     return log_normal(y, Phi @ np.diag(w) @ Phi.T + noise * np.eye(len(y)))
 
 
-def lml(A, r, yty, n, w, noise):
-    """Eq. (13) as printed: with ``P = noise W^-1 + A``."""
-    P = noise * np.diag(1.0 / w) + A
-    log_det = np.linalg.slogdet(P)[1] + np.log(w).sum() + (n - len(w)) * np.log(noise)
-    quadratic = (yty - r @ np.linalg.inv(P) @ r) / noise
-    return -0.5 * (quadratic + log_det + n * np.log(2.0 * np.pi))
-
-
 def lml_gradient(A, r, yty, n, w, noise):
     """Sheet 1.7: by the weights [p] and by the noise variance."""
     P_inv = np.linalg.inv(noise * np.diag(1.0 / w) + A)

@@ -23,11 +23,6 @@ def fourier_features_paired(X, frequencies, variance=1.0):
     return Phi, np.full(m, m / (2.0 * variance))
 
 
-def whiten_diagonal(Phi, s, mu, C):
-    """The same model with prior ``N(0, I)``: functions, mean and factor."""
-    return Phi / np.sqrt(s), np.sqrt(s) * mu, np.sqrt(s)[:, None] * C
-
-
 def matrix(S):
     return np.diag(S) if np.ndim(S) == 1 else S
 
@@ -53,14 +48,6 @@ def elbo_gaussian(Phi, y, mu, C, S, noise):
     return -0.5 * (
         l_mu(Phi, y, mu, S, noise) + l_sigma(Phi, C, S, noise) + l_const(Phi, y, S, noise)
     )
-
-
-def expectation_minus_kl(Phi, y, mu, C, S, noise):
-    """The same by its definition: expected log likelihood, minus the KL from the prior."""
-    var = np.einsum("ni,ij,nj->n", Phi, C @ C.T, Phi)
-    squares = (y - Phi @ mu) ** 2 + var
-    expected = -0.5 * np.sum(np.log(2.0 * np.pi * noise) + squares / noise)
-    return expected - prior_kl(mu, C, S)
 
 
 def prior_kl(mu, C, S):
@@ -158,22 +145,6 @@ def all_pairs(m, size, h=0):
 # Estimates at given index sets
 
 
-def l_mu_estimate(Phi, y, mu, S, noise, it, jt, h=0, n=None):
-    """Theorem 1 as printed. Phi and y are those of the batch, n the number of all data."""
-    m, scale = len(mu), (n or len(y)) / len(y)
-    vi, vj = weights(m, it, h) * mu, weights(m, jt, h) * mu
-    Fi, Fj = Phi @ vi, Phi @ vj
-    return scale * (-2.0 * y @ Fi + Fj @ Fi) / noise + vj @ matrix(S) @ vi
-
-
-def l_mu_estimate_gradient(Phi, y, mu, S, noise, it, jt, h=0, n=None):
-    m, scale = len(mu), (n or len(y)) / len(y)
-    wi, wj = weights(m, it, h), weights(m, jt, h)
-    Fi, Fj = Phi @ (wi * mu), Phi @ (wj * mu)
-    data = scale * (wi * (Phi.T @ (Fj - 2.0 * y)) + wj * (Phi.T @ Fi)) / noise
-    return data + wi * (matrix(S) @ (wj * mu)) + wj * (matrix(S) @ (wi * mu))
-
-
 def l_mu_estimate_diagonal(Phi, y, mu, s, noise, it, jt, h=0, n=None):
     """y shared between the sets, and the penalty a single sum."""
     Fi, Fj = Phi @ (weights(len(mu), it, h) * mu), Phi @ (weights(len(mu), jt, h) * mu)
@@ -187,13 +158,6 @@ def quadratic(Fi, Fj, y, noise, n=None):
 def penalty(s, mu, it, jt, h=0):
     wi, wj = weights(len(mu), it, h), weights(len(mu), jt, h)
     return 0.5 * np.sum(wi * s * mu**2) + 0.5 * np.sum(wj * s * mu**2)
-
-
-def l_mu_estimate_diagonal_gradient(Phi, y, mu, s, noise, it, jt, h=0, n=None):
-    none = np.zeros(len(y))
-    W = np.zeros((len(y), len(y)))
-    args = (Phi, Phi, none, W)
-    return l_mu_estimate_anchored_gradient(*args, y, mu, s, noise, it, jt, h, n)
 
 
 def l_sigma_estimate_chevron(Phi, C, s, noise, it, jt, q, k, h=None, n=None):

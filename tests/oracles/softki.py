@@ -109,11 +109,6 @@ def predict(Q, Q_across, Q_new, e, noise):
     return gain @ e, Q_new - gain @ Q_across.T
 
 
-def prior_deficit(kernel_diagonal, B):
-    """What interpolation takes from the prior variance; positive in exact arithmetic."""
-    return np.maximum(kernel_diagonal - np.sum(B**2, axis=1), 0.0)
-
-
 def surrogate(Q, noise, b0, a, b):
     """
     The pseudo-loss, of which only the gradient by Q and noise means anything: half the sum of

@@ -7,8 +7,6 @@ diagonal, ``sets`` one array of indices for each row, ``eps`` what is added to t
 the inducing points.
 """
 
-from itertools import combinations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 
@@ -110,10 +108,6 @@ def objective(k, X, y, Z, sets, w, m, S, eps, noise):
     return np.sum(expectations(y, mean, var, noise) - w * kl)
 
 
-def batches(N, size):
-    return [np.array(rows) for rows in combinations(range(N), size)]
-
-
 # the chain: q(u) against prod_j p(u_j | nearest predecessors)
 
 
@@ -139,16 +133,6 @@ def chain_precision(k, Z, H, eps):
 
 def chain_kl(k, Z, H, m, S, eps):
     return gaussian_kl(m, S, np.linalg.inv(chain_precision(k, Z, H, eps)))
-
-
-def chain_terms(k, Z, H, m, S, eps):
-    """``KL_j [M]`` of a diagonal S: of q(u_j) against the conditional, averaged over the rest."""
-    terms = []
-    for j, before in enumerate(predecessors(Z, H)):
-        b, v = chain_conditional(k, Z, before, j, eps)
-        miss = (m[j] - b @ m[before]) ** 2 + S[j, j] + b**2 @ np.diag(S)[before]
-        terms.append(0.5 * (np.log(v / S[j, j]) + miss / v - 1.0))
-    return np.array(terms)
 
 
 def chain_objective(k, X, y, Z, sets, H, m, S, eps, noise):

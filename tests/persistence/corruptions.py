@@ -1,15 +1,8 @@
-"""Files damaged by accident and on purpose: each loads as the model that was saved, or is refused.
+"""Files damaged by accident and on purpose: each loads as the saved model, or is refused."""
 
-``python -m tests.persistence.corruptions 10000`` tries that many and prints what became of them.
-"""
-
-import collections
 import json
 import math
 import re
-import sys
-import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -212,27 +205,3 @@ class Trial:
 def acceptable(name, outcome):
     """With a valid checksum, another model may come out: who signs a file decides what is in it."""
     return outcome in ("equal", "refused") or (name == "forge" and outcome == "another model")
-
-
-def main(count):
-    start, slowest = time.perf_counter(), 0.0
-    counts = collections.Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(folder)
-        for seed in range(count):
-            begun = time.perf_counter()
-            result = trial.outcome(seed)
-            slowest = max(slowest, time.perf_counter() - begun)
-            counts[result] += 1
-            if not acceptable(*result):
-                print(f"seed {seed}: {result}")
-    for (name, outcome), number in sorted(counts.items()):
-        print(f"{name:20} {outcome:20} {number:6}")
-    bad = sum(number for result, number in counts.items() if not acceptable(*result))
-    seconds = time.perf_counter() - start
-    print(f"{count} files, {bad} unacceptable, {seconds:.0f} s, slowest {slowest:.2f} s")
-    return bad
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])) > 0)

@@ -69,27 +69,6 @@ def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
 
 
 @pytest.mark.nightly
-def test_single_precision_is_exported(float_type, tmp_path):
-    model = battery.perturb(battery.MEMBERS["solvegp"].build())
-    model.standardizer = gs.Standardizer.fit(zoo.inputs(), zoo.outputs(2))
-    gs.export(model, tmp_path / "model")
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    X = zoo.inputs().astype(float_type)
-    tolerance = 1e-10 if float_type is np.float64 else 1e-4
-    for a, b in zip(loaded.predict_y(X), model.predict_y(X), strict=True):
-        assert a.dtype.as_numpy_dtype is float_type
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-    assert loaded.predict(zoo.inputs())[0].dtype == tf.float64
-
-
-def test_inputs_of_another_width_are_refused(tmp_path):
-    gs.export(battery.MEMBERS["solvegp"].build(), tmp_path / "model")
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    with pytest.raises(TypeError, match=r"shape=\(None, 2\)"):
-        loaded.predict_f(np.ones((3, 5)))
-
-
-@pytest.mark.nightly
 def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "new" / "model"
     first, second = (battery.perturb(battery.MEMBERS["solvegp"].build(), seed=s) for s in (1, 2))

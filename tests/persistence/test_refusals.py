@@ -138,15 +138,12 @@ def test_files_of_other_formats_are_refused_in_one_sentence(version, message, sa
         gs.persistence.read_header(saved)
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(700, marks=pytest.mark.nightly)])
-def test_random_damage_is_refused_or_harmless(tmp_path, count):
+def test_random_damage_is_refused_or_harmless(tmp_path):
     trial = corruptions.Trial(tmp_path)
     assert trial.load() == "equal"
-    outcomes = [trial.outcome(seed) for seed in range(count)]
+    outcomes = [trial.outcome(seed) for seed in range(200)]
     assert [result for result in outcomes if not corruptions.acceptable(*result)] == []
     assert {name for name, _ in outcomes} >= {"forge", "flip", "truncate"}
-    if count >= 700:  # one in 70 is harmless; which ones depends on the versions in the header
-        assert ("forge", "equal") in outcomes
 
 
 @pytest.mark.parametrize(
@@ -262,12 +259,6 @@ def shared_chain(depth):
 )
 def test_descriptions_that_no_model_has_are_refused(saved, change):
     refused(forged(saved, change), "cannot load")
-
-
-def test_parts_that_are_shared_a_few_times_are_loaded(saved):
-    model = gs.load(forged(saved, shared_chain(4)))
-    names = [parameter.transform.name for parameter in model.parameters]
-    assert sum(name.startswith("chain_of_chain_of_chain") for name in names) == 1
 
 
 def exchange_kernel_and_likelihood(tree, arrays):

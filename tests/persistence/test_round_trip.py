@@ -1,7 +1,5 @@
 """A loaded model is the saved one: same predictions, flags, priors, names, and what is shared."""
 
-import inspect
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +14,6 @@ import gpflow_sparse as gs
 from gpflow_sparse.models import NearestNeighborGP
 from gpflow_sparse.models.nearest_neighbor import LocalVariance
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.codec import Encoder
-from gpflow_sparse.persistence.names import assembled_classes
 from tests.persistence import zoo
 
 every_model = pytest.mark.parametrize("name", zoo.BUILDERS)
@@ -166,32 +162,6 @@ def test_numbers_that_json_has_no_word_for_come_back(tmp_path):
     assert remarks["shapes"][1:] == (tf.TensorShape([None, 2]), slice(None, 3))
 
 
-def test_a_circle_of_modules_comes_back(tmp_path):
-    model = zoo.svgp()
-    model.kernel.owner = model
-    loaded = round_trip(model, tmp_path)
-    assert loaded.kernel.owner is loaded
-
-
-def test_an_attribute_set_back_to_the_default_of_its_class_is_left_to_the_class():
-    """TensorFlow's modules store such a value only if it is not identical to the default."""
-    stored = {}
-    for name, kind in assembled_classes().items():
-        part = kind.__new__(kind)
-        if isinstance(part, tf.Module):
-            tf.Module.__init__(part)
-        for attribute in dir(kind):
-            default = inspect.getattr_static(kind, attribute)
-            is_value = default is None or isinstance(default, str | bool | int | float | tuple)
-            if is_value and not (attribute.startswith("__") or hasattr(tf.Module, attribute)):
-                setattr(part, attribute, 0.5)
-                setattr(part, attribute, default)
-        encoder = Encoder()
-        encoder.encode(part, name)
-        stored[name] = list(encoder.objects[0]["attributes"])
-    assert {name: found for name, found in stored.items() if found} == {}
-
-
 def test_a_model_without_its_local_variance_is_the_model_before(tmp_path):
     X = zoo.inputs()
     model = NearestNeighborGP((X, np.sin(X[:, :1])), gpflow.kernels.Matern32(), num_neighbors=4)
@@ -256,16 +226,3 @@ def test_a_class_of_the_users_comes_back_when_it_is_passed(tmp_path):
     for wrong in (["OwnKernel"], [int], OwnKernel, 3):
         with pytest.raises(ValueError, match="classes must be a list of your subclasses"):
             gs.load(tmp_path / "own", classes=wrong)
-
-
-def test_the_header_is_read_without_tensorflow(tmp_path):
-    gs.save(zoo.svgp(), tmp_path / "model")
-    source = (
-        "import sys, json; sys.modules['tensorflow'] = None\n"
-        "from gpflow_sparse.persistence import read_header\n"
-        "print(json.dumps(read_header(sys.argv[1])))"
-    )
-    header = json.loads(run(source, tmp_path / "model"))
-    assert header["float"] == "float64"
-    assert header["jitter"] == gpflow.default_jitter()
-    assert set(header["versions"]) == {"gpflow", "gpflow_sparse", "tensorflow"}

@@ -297,17 +297,3 @@ def test_a_model_that_reads_its_rows_in_passes_is_saved_as_what_it_has_learned(
         for twin in (gs.load(tmp_path / "small"), exported):
             for a, b in zip(twin.predict_y(battery.inputs(seed=5)), expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-
-
-def test_of_two_writers_of_one_file_the_last_wins_with_a_whole_file(tmp_path):
-    path = tmp_path / "p.csv"
-
-    def parts():
-        yield b"half"
-        files.write_text(path, "by another process")
-        assert path.read_text() == "by another process"
-        yield b" and half"
-
-    files.write_parts(path, parts())
-    assert path.read_text() == "half and half"
-    assert list(tmp_path.iterdir()) == [path]

@@ -97,49 +97,6 @@ def test_copies_are_equal_and_train_on(name, tmp_path):
         assert_same(trained(copy), model)
 
 
-MISSING, STALE = "the model has no posterior yet", "have changed since fit_posterior"
-
-
-def test_a_posterior_of_weights_comes_back_and_notices_changes(tmp_path):
-    model = softki(gs, "exact")[0]
-    with pytest.raises(ValueError, match=MISSING):
-        gs.export(model, tmp_path / "export")
-    model.fit_posterior(data(), refit_noise=False)
-    before = model.likelihood.variance.numpy()
-    model.likelihood.variance.assign(0.3)
-    with pytest.raises(ValueError, match=STALE):
-        gs.export(model, tmp_path / "export")
-    assert not (tmp_path / "export").exists()
-    gs.save(model, tmp_path / "model.gp")
-    loaded = gs.load(tmp_path / "model.gp")
-    with pytest.raises(ValueError, match=STALE):
-        loaded.predict_y(data()[0])
-    for each in (model, loaded):
-        each.likelihood.variance.assign(before)  # back where it was fitted
-    for one, other in zip(loaded.predict_y(data()[0]), model.predict_y(data()[0]), strict=True):
-        np.testing.assert_array_equal(one, other)
-    kernel, snapshot = loaded.basis.kernel, loaded.weights._snapshot
-    kernel.active_dims = [1, 0]
-    with pytest.raises(ValueError, match=STALE):
-        loaded.predict_f(data()[0])
-    kernel.active_dims = slice(None)
-    snapshot._digest = "another version, which may have other attributes"
-    loaded.predict_f(data()[0])
-    loaded.basis.tied = False
-    with pytest.raises(ValueError, match=STALE):
-        loaded.predict_f(data()[0])
-
-
-def test_frozen_draws_of_a_deep_model_come_back(tmp_path):
-    model = zoo.BUILDERS["battery.deep_convolution"]()
-    rows = zoo.battery.MEMBERS["deep_convolution"].data
-    gs.save(model, tmp_path / "model.gp")
-    loaded = gs.load(tmp_path / "model.gp")
-    assert float(loaded.elbo(rows)) == float(model.elbo(rows))
-    loaded.seed = None
-    assert float(loaded.elbo(rows)) != float(loaded.elbo(rows))
-
-
 @pytest.mark.nightly
 def test_a_search_outside_of_the_graph_is_not_exported_but_can_be_moved_in(tmp_path):
     model, X = trained(swsgp(gs)[0]), data()[0]

@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.models.test_qsgp import MODELS, build, close, dictionary, factor, fourier, places
 from tests.oracles import qsgp
@@ -54,13 +53,6 @@ def test_many_rows_are_predicted_with_some_functions_at_a_time():
     parts = [model.predict_f(X[i : i + 500]) for i in range(0, 4000, 500)]
     for got, expected in zip(whole, zip(*parts, strict=True), strict=True):
         close(got, np.concatenate(expected), rtol=1e-9, atol=1e-9)
-
-
-def test_predictions_compiled_by_xla_equal_those_of_the_graph():
-    model, X = build(fourier(3000), "chevron", 2), places(2000, seed=5)
-    predict = tf.function(lambda: model.posterior().predict_f(X), autograph=False, jit_compile=True)
-    for got, expected in zip(predict(), model.predict_f(X), strict=True):
-        close(got, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_batches_of_inputs_are_predicted_one_by_one():

@@ -68,33 +68,6 @@ def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, prof
 
 
 @every_spread
-def test_predictions_are_marginals_by_every_route(rng, dense):
-    case = Case(rng, dense)
-    shift = gpflow.functions.Constant([0.4])
-    posterior = case.posterior(mean_function=shift)
-    posterior.update_cache("tensor")
-    model = SVGP(
-        case.kernel,
-        gpflow.likelihoods.Gaussian(),
-        case.inducing,
-        mean_function=shift,
-        num_latent_gps=P,
-        q_mu=case.m,
-        q_sqrt=case.q_sqrt,
-        q_diag=not dense,
-        whiten=False,
-    )
-    arguments = tf.constant(case.X), case.inducing, case.kernel, tf.constant(case.m)
-    bare = conditional(*arguments, q_sqrt=tf.constant(case.q_sqrt), white=False)
-    mean, var, _ = case.locals()
-    batched = [part[0] for part in posterior.predict_f(case.X[None])]
-    routes = [posterior.predict_f(case.X), posterior.fused_predict_f(case.X), batched]
-    for found in [*routes, model.predict_f(case.X), (bare[0] + 0.4, bare[1])]:
-        np.testing.assert_allclose(found[0], mean + 0.4, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(found[1], var, rtol=1e-8, atol=1e-8)
-
-
-@every_spread
 def test_all_neighbors_are_gpflows_svgp(rng, dense):
     """Values, and gradients by every argument, of marginals and joint covariances."""
     case = Case(rng, dense, count=M)
@@ -128,49 +101,6 @@ def test_all_neighbors_are_gpflows_svgp(rng, dense):
         theirs = predict(whole.Z, whole, full_cov)
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
-
-
-@every_spread
-def test_rows_together_share_the_union_of_their_neighbors(rng, dense):
-    case = Case(rng, dense)
-    active = np.unique(case.sets)
-    assert H < len(active) < M
-    mean, cov = case.posterior().fused_predict_f(case.X, full_cov=True)
-    for p in range(P):
-        theirs = oracle.joint(case.k, case.X, case.Z, active, case.m[:, p], case.S[p], EPS)
-        np.testing.assert_allclose(mean[:, p], theirs[0], rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(cov[p], theirs[1], rtol=1e-8, atol=1e-8)
-        assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
-
-
-def test_the_cache_keeps_q_as_it_was(rng):
-    case = Case(rng, False)
-    q_mu = tf.Variable(case.m)
-    posterior = NeighborPosterior(
-        case.kernel,
-        case.inducing,
-        q_mu,
-        case.q_sqrt,
-        precompute_cache=gpflow.posteriors.PrecomputeCacheType.TENSOR,
-    )
-    before = posterior.predict_f(case.X)[0]
-    q_mu.assign(2.0 * case.m)
-    np.testing.assert_array_equal(posterior.predict_f(case.X)[0], before)
-    np.testing.assert_allclose(posterior.fused_predict_f(case.X)[0], 2.0 * before, rtol=1e-10)
-    posterior.update_cache()
-    np.testing.assert_allclose(posterior.predict_f(case.X)[0], 2.0 * before, rtol=1e-10)
-
-
-@pytest.mark.parametrize("kernel", [gpflow.kernels.Linear() + gpflow.kernels.Matern32()])
-def test_a_row_is_predicted_alike_in_any_company(rng, kernel):
-    """Also where k(x, x) is not the same everywhere, jitter included."""
-    case = Case(rng, False)
-    posterior = NeighborPosterior(kernel, case.inducing, case.m, case.q_sqrt)
-    rows = np.concatenate([case.X, 100.0 * case.X])
-    for a, b in zip(
-        posterior.fused_predict_f(rows), posterior.fused_predict_f(case.X), strict=True
-    ):
-        np.testing.assert_allclose(a[:N], b, rtol=1e-9)
 
 
 def test_a_fixed_mean_has_no_covariance_of_its_own(rng):

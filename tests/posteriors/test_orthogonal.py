@@ -107,20 +107,6 @@ def test_a_cache_keeps_its_parameters_until_it_is_updated_without_retracing(rng,
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize(("full_cov", "full_output_cov"), FLAGS)
-@pytest.mark.parametrize("lead", [(3,), (2, 3)])
-def test_leading_batch_dimensions_equal_a_loop(rng, lead, full_cov, full_output_cov):
-    made = posterior(rng, cache=PrecomputeCacheType.TENSOR)
-    X = inputs(rng, *lead)
-    flat = X.reshape(-1, *X.shape[-2:])
-    loop = [made.fused_predict_f(x, full_cov, full_output_cov) for x in flat]
-    for predict in (made.predict_f, made.fused_predict_f):
-        for i, got in enumerate(predict(X, full_cov, full_output_cov)):
-            expected = np.stack([result[i] for result in loop])
-            assert got.shape == (*lead, *expected.shape[1:])
-            np.testing.assert_allclose(tf.reshape(got, expected.shape), expected, atol=1e-10)
-
-
 @pytest.mark.parametrize("whiten", [True, False])
 def test_a_fixed_mean_is_the_limit_of_no_covariance(rng, whiten):
     """q_sqrt = None and q_sqrt = 0 predict the same; the KL is defined only for the former."""

@@ -1,4 +1,4 @@
-"""Functions drawn from posteriors: their moments are those of predict_f, and they are functions."""
+"""Functions drawn from posteriors have the moments of predict_f, and their seeds."""
 
 import gpflow
 import numpy as np
@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.posteriors.pathwise import _BLOCK, in_blocks
 
 D, S = 2, 2000
 KERNELS = {
@@ -67,13 +66,6 @@ def test_mean_and_covariance_are_those_of_predict_f_whatever_the_number_of_featu
         assert max(deviations(posterior, X, num_features)) < 4.5
 
 
-def test_a_large_jitter_is_part_of_the_model():
-    """At half the kernel's variance, a noise left out shows by 20 standard errors."""
-    posterior = build(jitter=0.5).posterior()
-    Z = posterior.X_data.sets[0].Z.numpy()
-    assert max(deviations(posterior, Z)) < 4.5
-
-
 def test_a_sharp_q_pins_the_draws_at_the_inducing_inputs():
     """Up to the jitter, a noise of 1e-3 standard deviations of the prior."""
     model = build(sizes=(7,), whiten=False)
@@ -84,64 +76,6 @@ def test_a_sharp_q_pins_the_draws_at_the_inducing_inputs():
     assert np.ptp(draws(Z + 1.0), axis=0).min() > 0.1
     for draw in draws(Z):
         np.testing.assert_allclose(draw, expected, atol=5 * np.sqrt(1.7e-6) * 3)
-
-
-def test_a_draw_is_one_function_in_every_call_and_every_block():
-    """2,000 draws of 40 rows take several blocks."""
-    draws = build().posterior().sample_functions(S, num_features=16, seed=6)
-    X = inputs(40)
-    together = draws(X).numpy()
-    np.testing.assert_allclose(draws(X[::-1]), together[:, ::-1], atol=1e-12)
-    np.testing.assert_allclose(draws(X[5:6]), together[:, 5:6], atol=1e-12)
-    for signature in (None, [tf.TensorSpec([None, D], tf.float64)]):
-        call = tf.function(lambda X: draws(X), autograph=False, input_signature=signature)
-        np.testing.assert_allclose(call(tf.constant(X)), together, atol=1e-12)
-
-
-@pytest.mark.parametrize("count", [3, 6000], ids=["one block", "blocks"])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_the_gradient_at_x_equals_central_differences(count, compiled):
-    draws = build().posterior().sample_functions(count, num_features=16, seed=7)
-    rng, h = np.random.default_rng(8), 1e-5
-    X = tf.constant(inputs(12))
-    weights, direction = rng.normal(size=(count, 12, 2)), rng.normal(size=X.shape)
-
-    def gradient(X):
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            value = tf.reduce_sum(weights * draws(X))
-        return tape.gradient(value, X)
-
-    got = (tf.function(gradient, autograph=False) if compiled else gradient)(X)
-    above, below = (np.sum(weights * draws(X + s * h * direction)) for s in (1.0, -1.0))
-    np.testing.assert_allclose(np.sum(got * direction), (above - below) / (2 * h), rtol=1e-6)
-
-
-def test_blocks_hold_each_row_once_in_its_order():
-    """Of zero rows too, which a compiled function may be called with: one empty block."""
-    values = tf.function(
-        lambda X: in_blocks(lambda part: tf.stack([part, 2.0 * part]), X, _BLOCK // 3),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, 2], tf.float64)],
-    )
-    for rows in (0, 1, 2, 3, 4, 7):
-        X = np.arange(2.0 * rows).reshape(rows, 2)
-        np.testing.assert_array_equal(values(X), [X, 2.0 * X])
-
-
-def test_draws_are_of_the_model_as_it_was():
-    model = build()
-    posterior = model.posterior()
-    draws = posterior.sample_functions(2, seed=9)
-    before = draws(inputs()).numpy()
-    for variable in model.trainable_variables:
-        variable.assign_add(0.3 * tf.ones_like(variable))
-    np.testing.assert_array_equal(draws(inputs()), before)
-    assert draws.trainable_variables == ()
-    # the next are of the model as it is now, not of the posterior's cache
-    after = posterior.sample_functions(2, seed=9)(inputs())
-    assert np.abs(after - before).max() > 0.1
-    np.testing.assert_array_equal(model.posterior().sample_functions(2, seed=9)(inputs()), after)
 
 
 def test_seeds():
@@ -155,11 +89,3 @@ def test_seeds():
         tf.random.set_seed(11)
         again.append(posterior.sample_functions(2, num_features=8)(X))
     np.testing.assert_array_equal(*again)
-
-
-def test_float32_is_near_float64_with_the_same_jitter():
-    expected = build(jitter=1e-3).posterior().sample_functions(3, seed=2)(inputs())
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = build(jitter=1e-3).posterior().sample_functions(3, seed=2)(inputs())
-    assert got.dtype == tf.float32
-    np.testing.assert_allclose(got, expected, atol=5e-3)

@@ -25,7 +25,6 @@ from gpflow_sparse.training import (
     fit,
 )
 from gpflow_sparse.training.checkpoints import remove_checkpoints
-from gpflow_sparse.training.state import describe_model
 from tests import battery
 from tests.training.replicated import MODELS
 from tests.training.replicated import data as rows_of_kinds
@@ -53,15 +52,6 @@ def solvegp(likelihood=None, P=1):
         num_latent_gps=P,
         num_data=N,
     )
-
-
-def test_a_text_that_was_read_from_a_file_does_not_change_the_structure_of_a_model():
-    """TensorFlow's modules store it or not, as it is the text of the class or one equal to it."""
-    read = solvegp()
-    vars(read)["bound"] = "".join(["stand", "ard"])
-    assert describe_model(read) == describe_model(solvegp())
-    vars(read)["bound"] = "log"
-    assert describe_model(read) != describe_model(solvegp())
 
 
 def softmax():

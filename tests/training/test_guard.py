@@ -178,23 +178,6 @@ def batches(X, Y):
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
 
 
-@pytest.mark.parametrize("column", [0, 1])
-def test_bad_data_in_a_later_batch_are_named_and_not_tried_again(column):
-    X, Y = data()
-    X = np.concatenate([X, X], axis=1)
-    X[27, column] = np.nan
-    model = SOLVEGP(
-        gpflow.kernels.SquaredExponential(),
-        gpflow.likelihoods.Gaussian(0.5),
-        OrthogonalInducingVariables(X[:4], X[4:8]),
-        num_data=N,
-    )
-    message = rf"step 4: in this batch, X must be finite.*\(3, {column}\).*back at step 0"
-    with pytest.raises(TrainingError, match=message):
-        fit(model, batches(X, Y), num_steps=10)
-    assert np.isfinite(model.elbo((np.delete(X, 27, axis=0), np.delete(Y, 27, axis=0))))
-
-
 def mapped(folder, name, values):
     file = np.memmap(folder / name, dtype=values.dtype, mode="w+", shape=values.shape)
     file[:] = values

@@ -72,36 +72,10 @@ def num_graphs():
     return sum(isinstance(item, tf.__internal__.FuncGraph) for item in gc.get_objects())
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_fit_leaves_no_graphs(kind):
-    before = left()
-    fit(kind, N=40, M=8, num_steps=2)
-    assert left() == before
-
-
-def test_a_fit_frees_its_graphs_where_python_collects_nothing():
-    gc.collect()
-    gc.disable()
-    before = num_graphs()
-    fit("sgpr", N=40, M=8, num_steps=2)
-    after = num_graphs()
-    gc.enable()
-    assert after == before
-
-
 def test_a_posterior_of_weights_leaves_no_graphs():
     before = left()
     model = gs.models.SoftKI(matern(), X[:8])
     model.fit_posterior((X[:40], Y[:40]))
-    del model
-    assert left() == before
-
-
-@pytest.mark.nightly
-def test_rounds_leave_no_graphs():
-    before = left()
-    model = MODELS["sgpr"](40, 8)
-    gs.training.fit_with_basis_refresh(model, num_rounds=1, num_iterations=1, progress=False)
     del model
     assert left() == before
 
@@ -119,13 +93,6 @@ def test_gradients_of_a_compiled_closure_leave_no_graphs():
     for found, wanted in zip(compiled, tape.gradient(loss, model.trainable_variables), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9)
     del model, closure, tape, loss, compiled, found
-    assert left() == before
-
-
-@pytest.mark.nightly
-def test_starting_values_leave_no_graphs():
-    before = left()
-    gs.initialization.local_hyperparameters(X[:40], Y[:40], matern(), max_iterations=2)
     assert left() == before
 
 

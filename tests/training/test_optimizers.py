@@ -85,27 +85,6 @@ def test_one_full_step_on_one_set_lands_on_the_collapsed_bound(rng, whiten, sign
         np.testing.assert_allclose(got, expected, atol=1e-7)
 
 
-def test_the_upper_triangle_of_the_gradient_does_not_count(rng):
-    """The gradient of a lower factor is defined on its lower triangle only."""
-    q = tf.constant(rng.normal(size=(3, 1))), tf.constant(np.eye(3)[None])
-    g_mu, g_sqrt = rng.normal(size=(3, 1)), 0.1 * rng.normal(size=(1, 3, 3))
-    full = natural_step(*q, tf.constant(g_mu), tf.constant(g_sqrt), 0.5)
-    lower = natural_step(*q, tf.constant(g_mu), tf.constant(np.tril(g_sqrt)), 0.5)
-    for a, b in zip(full, lower, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-14)
-
-
-def test_where_the_step_leaves_the_positive_definite_matrices_a_second_order_one_is_taken():
-    """X = 2 gamma H = -4 I: I + X is indefinite, I + X + X^2 / 2 is 5 I; the other output keeps."""
-    q_mu = tf.zeros((2, 2), tf.float64)
-    q_sqrt = tf.eye(2, batch_shape=[2], dtype=tf.float64)
-    grad_sqrt = tf.stack([-4.0 * q_sqrt[0], 3.0 * q_sqrt[1]])  # H = -2 I and 1.5 I
-    new_mu, new_sqrt = natural_step(q_mu, q_sqrt, tf.ones_like(q_mu), grad_sqrt, 1.0)
-    for p, precision in enumerate((5.0, 4.0)):
-        np.testing.assert_allclose(new_sqrt[p], np.eye(2) / np.sqrt(precision), atol=1e-14)
-        np.testing.assert_allclose(new_mu[:, p], -1.0 / precision, rtol=1e-14)
-
-
 def test_gradients_that_are_not_finite_are_refused():
     q_mu, q_sqrt = tf.zeros((2, 1), tf.float64), tf.eye(2, batch_shape=[1], dtype=tf.float64)
     with pytest.raises(FactorizationError, match=r"precision after a natural-gradient step"):
@@ -128,23 +107,6 @@ def two_sets(rng, sizes=(3, 5), whiten=True):
 
 def values(pairs):
     return [np.asarray(part) for pair in pairs for part in pair]
-
-
-def test_natural_gradients_of_unequal_sizes_come_from_one_evaluation(rng):
-    """GPflow's optimizer refuses these pairs; ours moves each from the same gradients."""
-    X, Y = data(rng)
-    model = two_sets(rng)
-    expected = [one_step(model, pair, (X, Y), 0.3) for pair in model.variational_parameters]
-    calls = []
-
-    def loss():
-        calls.append(None)
-        return model.training_loss((X, Y))
-
-    NaturalGradients(0.3).minimize(loss, model.variational_parameters)
-    assert len(calls) == 1
-    for mine, theirs in zip(values(model.variational_parameters), values(expected), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
 def deep(rng, X):
@@ -174,18 +136,6 @@ MODELS = {
     "basis_svgp": basis_svgp,
     "deep": deep,
 }
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_natural_gradients_improve_every_model_and_compile(rng, name):
-    X, Y = data(rng)
-    model = MODELS[name](rng, X)
-    closure = model.training_loss_closure((X, Y), compile=False)
-    before, optimizer = closure(), NaturalGradients()
-    step = tf.function(lambda: optimizer.minimize(closure, model), autograph=False)
-    for _ in range(5):
-        step()
-    assert closure() < before - 0.1
 
 
 def test_natural_gradients_refuse_what_they_cannot_move(rng):

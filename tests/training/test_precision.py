@@ -44,25 +44,6 @@ def loss_and_gradients(model, is_mixed):
     return -history.elbo[0], moved
 
 
-@pytest.mark.parametrize(("bound", "whiten"), [("standard", True), ("log", False)])
-def test_objective_and_gradients_are_those_of_float64(bound, whiten):
-    """Rounding of float32, 6e-8, times the condition of the factors, about a thousand."""
-    (mixed, ours), (full, theirs) = (
-        loss_and_gradients(solvegp(bound=bound, whiten=whiten), flag) for flag in (True, False)
-    )
-    assert 0.0 < abs(mixed - full) < 3e-5 * abs(full)
-    for a, b in zip(ours, theirs, strict=True):
-        assert a.dtype == np.float64
-        assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
-
-
-def test_what_callbacks_compute_is_in_float64():
-    model, found = solvegp(), []
-    watch = [lambda state: found.append(model.elbo(data())) and None]
-    fit(model, data(), num_steps=1, callbacks=watch, precision="mixed", progress=False)
-    assert float(found[0]) == float(model.elbo(data()))
-
-
 def test_a_run_in_mixed_precision_is_resumed_exactly_and_only_so(tmp_path):
     options = {"batch_size": 40, "checkpoint_every": 5, "progress": False}
     whole, again = solvegp(), solvegp()

@@ -20,19 +20,6 @@ def softki(kernel=None, **options):
     return SoftKI(kernel, options.pop("Z", Z), **options)
 
 
-def test_what_is_fixed_stays_fixed_and_training_ends_a_posterior():
-    model = softki()
-    gpflow.set_trainable(model.likelihood.variance, False)
-    model.fit_posterior(data())
-    gpflow.set_trainable(model.basis.temperature, False)
-    fit(model, data(), num_steps=5, batch_size=16, progress=False)
-    np.testing.assert_allclose(model.likelihood.variance, 0.1, rtol=1e-14)
-    np.testing.assert_allclose(model.basis.temperature, 0.3, rtol=1e-14)
-    assert np.abs(model.basis.Z - Z).max() > 1e-3
-    with pytest.raises(ValueError, match="have changed since fit_posterior"):
-        model.predict_f(Z)
-
-
 class Nearly(gpflow.kernels.SquaredExponential):
     """Of a covariance with an eigenvalue below zero, until there is more jitter."""
 

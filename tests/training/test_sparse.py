@@ -137,30 +137,6 @@ def test_a_compiled_step_moves_all_or_nothing(rng, name):
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_nothing_as_large_as_the_variable_is_made(name):
-    """In the compiled step, but for the variables themselves, no tensor has their length."""
-    length = 10_000_000
-    variable, optimizer = tf.Variable(tf.zeros([length])), MAKERS[name]()
-    optimizer.build([variable])
-
-    @tf.function(autograph=False)
-    def step(indices, gradient):
-        delta = optimizer.move_rows(variable, indices, gradient)
-        optimizer.advance()
-        return delta
-
-    rows = np.array([3, length - 1, 17])
-    arguments = tf.constant(rows), tf.constant([1.0, -2.0, 3.0])
-    graph = step.get_concrete_function(*arguments).graph
-    sizes = [t.shape.num_elements() or 0 for op in graph.get_operations() for t in op.outputs]
-    assert max(sizes) == 3
-    delta = step(*arguments)
-    moved = variable.numpy()
-    np.testing.assert_array_equal(np.flatnonzero(moved), np.sort(rows))
-    np.testing.assert_array_equal(moved[rows], delta)
-
-
 RATES = {
     "schedule": tf_keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5),
     "function": lambda step: 0.5 * 0.5 ** tf.cast(step, tf.float64),
@@ -238,19 +214,3 @@ def test_fit_takes_them_for_any_model():
         np.testing.assert_allclose(gpflow.utilities.read_values(model)[name], value, atol=1e-7)
     with pytest.raises(ValueError, match="optimizer has been used for other variables"):
         fit(svgp(), data(), optimizer=optimizer, num_steps=1, progress=False)
-
-
-def test_they_are_checkpointed_by_tensorflow(tmp_path, rng):
-    def make():
-        variable, optimizer = tf.Variable(np.ones(M)), SparseAdam(0.1)
-        optimizer.build([variable])
-        return variable, optimizer, tf.train.Checkpoint(variable=variable, optimizer=optimizer)
-
-    variable, optimizer, checkpoint = make()
-    optimizer.apply_gradients([(tf.constant(rng.normal(size=M)), variable)])
-    again, restored, empty = make()
-    empty.restore(checkpoint.save(str(tmp_path / "checkpoint"))).assert_consumed()
-    for mine, other in zip(
-        [variable, *optimizer.variables], [again, *restored.variables], strict=True
-    ):
-        np.testing.assert_array_equal(mine, other)

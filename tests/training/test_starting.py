@@ -67,19 +67,6 @@ def test_the_first_steps_stay_at_the_data(rng, noise, build):
     assert float(np.sqrt(np.mean(error**2))) < 0.12
 
 
-def test_nothing_else_is_moved(rng):
-    """Neither another likelihood's q nor one that has been set."""
-    X, Y = data(rng)
-    for likelihood, q_mu in (
-        (gpflow.likelihoods.Gaussian(), np.zeros((M, 1))),
-        (gs.likelihoods.StudentT(0.1), np.ones((M, 1))),
-    ):
-        model = svgp(likelihood, q_mu=q_mu)
-        start_from_rows(model, (X, Y), (0, 0))
-        np.testing.assert_array_equal(model.q_mu, q_mu)
-        np.testing.assert_array_equal(model.q_sqrt, np.eye(M)[None])
-
-
 def test_a_start_that_is_worse_is_not_taken(rng):
     """Of outputs e^9 times smaller than the prior mean single rows tell next to nothing."""
     X, _ = data(rng)

@@ -4,7 +4,6 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, neighbors
 from gpflow_sparse.models import SWSGP
@@ -47,14 +46,6 @@ def run(model, source=None, **options):
     return bits(model), history.elbo
 
 
-def test_training_starts_in_the_float_type_of_the_model_whatever_the_default_is_then():
-    expected, model = swsgp(), swsgp()
-    expected.start_training(data())
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        model.start_training(data())
-    assert bits(model) == bits(expected) != bits(swsgp())
-
-
 @pytest.mark.parametrize("num_remembered", [0, 40, None])
 def test_where_and_when_neighbors_are_found_changes_nothing(num_remembered, monkeypatch):
     """In the graph; by a tree, a batch ahead; from memory."""
@@ -81,26 +72,6 @@ def on_disk(folder, X, Y):
     return tuple(parts)
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures("outside")
-def test_users_are_counted_in_any_source_for_each_run(tmp_path):
-    X, Y = data()
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
-    sources = {"arrays": (X, Y), "disk": on_disk(tmp_path, X, Y), "tf.data": dataset}
-    elbo = {}
-    for name, source in sources.items():
-        model = swsgp()
-        options = {"batch_size": None if name == "tf.data" else 16}
-        elbo[name] = run(model, source, num_steps=1, **options)[1]
-        np.testing.assert_array_equal(model.usage, users(X))
-    np.testing.assert_allclose(elbo["disk"], elbo["arrays"], rtol=1e-12)
-    model = swsgp(num_data=20)
-    gpflow.set_trainable(model.kernel, False)
-    for rows in (slice(0, 20), slice(20, 40)):
-        run(model, (X[rows], Y[rows]), num_steps=1)
-        np.testing.assert_array_equal(model.usage, users(X[rows]))
-
-
 def test_rows_without_end_cannot_be_counted():
     X, Y = data()
     source = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).repeat()
@@ -114,16 +85,6 @@ def test_rows_without_end_cannot_be_counted():
         run(swsgp(), hidden, batch_size=None)  # it cannot tell
 
 
-def test_users_are_counted_again_where_neighbors_have_changed():
-    model = swsgp()
-    run(model, num_steps=12, checkpoint_every=4)  # an epoch is 4 steps
-    fresh = swsgp(gpflow.kernels.Matern52(lengthscales=model.kernel.lengthscales.numpy()))
-    fresh.count_neighbors(data()[0])
-    assert not np.array_equal(users(data()[0]), fresh.usage)
-    assert not np.array_equal(users(data()[0]), model.usage)
-    assert model.usage.numpy().sum() == N * H
-
-
 @pytest.mark.usefixtures("outside")
 def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
     """What is wrong with rows that no step takes is no concern of a run."""
@@ -131,19 +92,6 @@ def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
     order = np.random.default_rng([0, 0]).permutation(N)  # as a feed of seed 0 takes them
     Y[order[20]] = np.nan
     assert np.isfinite(run(swsgp(), on_disk(tmp_path, X, Y), num_steps=1)[1]).all()
-
-
-def test_counts_are_no_parameters_when_all_is_set_trainable():
-    model = swsgp()
-    model.kernel.variance.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
-    model.count_neighbors(data()[0])
-    gpflow.set_trainable(model, True)
-    assert model.usage.ref() not in {v.ref() for v in model.dense_variables}
-    assert all(v is not model.usage for _, v in model.step_gradients(data())[1])
-    run(model, num_steps=2)
-    assert model.usage.numpy().sum() == N * H
-    np.testing.assert_array_equal(model.usage, np.round(model.usage))
-    assert np.abs(model.inducing_variable.Z - Z).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["arrays", "tf.data", "endless"])
@@ -163,20 +111,6 @@ def test_training_starts_from_sites_once(kind):
     model.q_mu.assign(np.full((M, 1), 0.5))
     model.start_training(source)
     np.testing.assert_array_equal(model.q_mu, np.full((M, 1), 0.5))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"start": "prior"}, {"q_mu": np.zeros((M, 1))}, {"q_sqrt": np.ones((M, 1))}],
-    ids=["told so", "q_mu given", "q_sqrt given"],
-)
-def test_training_does_not_start_from_sites_where_q_is_given(options):
-    model = swsgp(**options)
-    assert model.start == "prior"
-    before = model.q_mu.numpy(), model.q_log_scale.numpy()
-    model.start_training(data())
-    np.testing.assert_array_equal(model.q_mu, before[0])
-    np.testing.assert_array_equal(model.q_log_scale, before[1])
 
 
 def test_a_start_that_fails_is_the_prior():

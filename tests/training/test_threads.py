@@ -80,19 +80,3 @@ def test_predictions_during_training_never_fail_and_are_those_of_one_moment():
             step = training.steps
             training.wait(step + 2)
             np.testing.assert_allclose(copy.posterior().predict_f(X)[0], expected, atol=1e-9)
-
-
-def test_a_copy_has_a_lock_of_its_own():
-    model = solvegp()
-    copy = gpflow.utilities.deepcopy(model)
-    done = threading.Event()
-
-    def predict():
-        copy.predict_f(data()[0])
-        done.set()
-
-    with between_steps(model), between_steps(model):  # twice in one thread
-        thread = threading.Thread(target=predict)
-        thread.start()
-        assert done.wait(60.0)
-    thread.join()

@@ -46,48 +46,6 @@ both_modes = pytest.mark.parametrize("guard", [guard_eagerly, guard_while_tracin
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        [[1, 2], [3, 4]],
-        ((1.0, 2.0), (3.0, 4.0)),
-        np.array([[1, 2], [3, 4]]),
-        np.array([[1, 2], [3, 4]], dtype=np.uint8),
-        np.array([[1, 2], [3, 4]], dtype=np.float32),
-        np.array([[1, 2], [3, 4]], dtype=np.float16),
-        np.asfortranarray([[1.0, 2.0], [3.0, 4.0]]),
-        Frame([[1, 2], [3, 4]]),
-        tf.constant([[1, 2], [3, 4]]),
-        tf.constant([[1, 2], [3, 4]], dtype=tf.float32),
-        tf.Variable([[1.0, 2.0], [3.0, 4.0]]),
-        gpflow.Parameter([[1.0, 2.0], [3.0, 4.0]]),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_numbers_in_any_container_become_float64(value):
-    for tensor in (
-        checks.as_tensor(value, "X"),
-        checks.require_matrix(value, "X"),
-        checks.require_inputs(value, 2),
-        *checks.require_data((value, value), input_dim=2),
-    ):
-        assert tensor.dtype == tf.float64
-        np.testing.assert_array_equal(tensor, [[1.0, 2.0], [3.0, 4.0]])
-
-
-def test_pandas_frames_are_taken():
-    pandas = pytest.importorskip("pandas", reason="pandas is not a requirement of the package")
-    frame = pandas.DataFrame({"a": [1, 2], "b": [3.0, 4.0]})
-    np.testing.assert_array_equal(checks.require_matrix(frame, "X"), [[1.0, 3.0], [2.0, 4.0]])
-    with pytest.raises(ValueError, match=r"X must hold real numbers.*Encode text"):
-        checks.require_matrix(pandas.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]}), "X")
-
-
-def test_the_wanted_type_follows_gpflow_or_the_argument(float_type):
-    assert checks.as_tensor([1.0], "x").dtype == tf.as_dtype(float_type)
-    assert checks.as_tensor([1.0], "x", tf.float32).dtype == tf.float32
-
-
-@pytest.mark.parametrize(
     ("value", "message"),
     [
         (np.array([[1.0, None]], dtype=object), r"X must hold real numbers, got Python objects"),
@@ -127,20 +85,6 @@ def test_what_is_not_an_array_of_real_numbers_is_refused(value, message):
         checks.require_data((value, np.zeros((2, 1))))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused_with_their_place(bad):
-    X, Y = pair()
-    X[4, 1] = X[5, 0] = Y[3, 0] = bad
-    with pytest.raises(ValueError, match=r"X must be finite.*2 of its 12 .*\(4, 1\), \(5, 0\)"):
-        checks.require_data((X, Y))
-    with pytest.raises(ValueError, match=r"Y must be finite.*1 of its 6 .*\(3, 0\)\. Drop or fill"):
-        checks.require_data((pair()[0], tf.constant(Y)))
-    with pytest.raises(ValueError, match=r"Xnew must be finite"):
-        checks.require_inputs(X, D)
-    with pytest.raises(ValueError, match=r"Z must be finite"):
-        checks.require_matrix(tf.Variable(X), "Z")
-
-
 def test_masked_entries_are_refused_and_a_mask_of_nothing_passes():
     values = np.array([[1.0], [2.0]])
     with pytest.raises(ValueError, match=r"Y has masked entries\. Drop or fill"):
@@ -173,14 +117,6 @@ def test_shapes_that_do_not_pair_up_are_refused(guard, X_shape, Y_shape, message
         guard(np.zeros(X_shape), np.zeros(Y_shape), **options)
 
 
-@both_modes
-def test_what_pairs_up_passes_unchanged(guard):
-    X, Y = pair(P=3)
-    got = guard(X, Y, input_dim=D, likelihood=likelihoods.Gaussian(), num_latent_gps=3)
-    np.testing.assert_array_equal(got[0], X)
-    np.testing.assert_array_equal(got[1], Y)
-
-
 def test_unknown_static_shapes_pass_while_tracing():
     """Sizes are compared when the graph runs; good values come through."""
     likelihood = likelihoods.Gaussian()
@@ -199,70 +135,12 @@ def test_unknown_static_shapes_pass_while_tracing():
         np.testing.assert_allclose(got, expected, rtol=1e-7)  # Y came through float32
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (np.zeros((2, N, 1)), "got ndarray of length 2"),
-        (np.zeros((N, D)), "got ndarray of length 6"),
-        ((np.zeros((N, D)),), "got tuple of length 1"),
-        ((np.zeros((N, D)),) * 3, "got tuple of length 3"),
-        ("XY", "got str of length 2"),
-        (None, "got NoneType"),
-        ({"X": 1, "Y": 2}, "got dict of length 2"),
-    ],
-)
-def test_data_that_is_not_a_pair_is_refused(data, message):
-    with pytest.raises(
-        ValueError, match=r"data must be a tuple \(X \[N, D\], Y \[N, P\]\), " + message
-    ):
-        checks.require_data(data)
-
-
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((N,), r"Xnew must have shape \[\.\.\., N, D\], got \(6,\)\. Use Xnew\[:, None\] if D = 1"),
-        ((), r"Xnew must have shape \[\.\.\., N, D\], got \(\)"),
-        ((N, D + 1), r"Xnew must have 2 column\(s\), as the inducing inputs have"),
-        ((3, N, D + 1), r"Xnew must have 2 column\(s\).*got shape \(3, 6, 3\)"),
-        ((0, D), r"Xnew is empty"),
-        ((3, 0, D), r"Xnew is empty"),
-    ],
-)
-def test_inputs_of_a_wrong_shape_are_refused(traced, shape, message):
-    def guard(X):
-        return checks.require_inputs(X, D)
-
-    call = tf.function(guard, autograph=False) if traced else guard
-    with pytest.raises(ValueError, match=message):
-        call(tf.zeros(shape, tf.float64))
-
-
 def heteroskedastic():
     return likelihoods.HeteroskedasticTFPConditional()
 
 
 def switched():
     return likelihoods.SwitchedLikelihood([likelihoods.Gaussian(), likelihoods.StudentT()])
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "num_latent_gps", "columns"),
-    [
-        (likelihoods.Gaussian(), 1, 1),
-        (likelihoods.Gaussian(), 3, 3),
-        (likelihoods.Gaussian(), None, None),
-        (likelihoods.Bernoulli(), 2, 2),
-        (likelihoods.MultiClass(4), 4, 1),
-        (likelihoods.Softmax(4), 4, 1),
-        (heteroskedastic(), 2, 1),
-        (switched(), 1, 2),
-        (switched(), None, None),
-    ],
-)
-def test_the_number_of_outputs_follows_the_likelihood(likelihood, num_latent_gps, columns):
-    assert checks.num_outputs(likelihood, num_latent_gps) == columns
 
 
 @both_modes
@@ -338,17 +216,6 @@ def test_the_index_of_a_switched_likelihood_is_checked_and_its_values_are_not():
     Y[2, 1] = 2.0
     with pytest.raises(ValueError, match=r"Y must hold an index from 0 to 1 in the last column"):
         checks.require_data((X, Y), **options)
-
-
-@both_modes
-def test_softmax_labels_become_integers(guard):
-    """GPflow's Softmax refuses float labels; every other likelihood wants floats."""
-    X, labels = pair()[0], np.arange(float(N))[:, None] % 3
-    Y = guard(X, labels, likelihood=likelihoods.Softmax(3), num_latent_gps=3)[1]
-    assert Y.dtype == tf.int64
-    np.testing.assert_array_equal(Y, labels)
-    Y = guard(X, labels, likelihood=likelihoods.MultiClass(3), num_latent_gps=3)[1]
-    assert Y.dtype == tf.float64
 
 
 @pytest.mark.parametrize(
