@@ -9,6 +9,7 @@ from scipy import optimize, stats
 from gpflow_sparse import likelihoods
 from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
+    row_observations,
     row_posteriors,
 )
 
@@ -60,3 +61,14 @@ def test_the_posterior_of_a_row_is_the_closest_gaussian(name):
     found = optimize.minimize(loss, [m, np.log(v)], method="Nelder-Mead", tol=1e-7).x
     assert abs(m - found[0]) < 0.03 * v**0.5
     np.testing.assert_allclose(np.log(v), found[1], atol=0.05)
+
+
+@pytest.mark.parametrize("distance", [10.0, 20.0, 40.0, 1e6])
+def test_an_outlier_of_laplace_noise_is_no_observation_far_away(distance):
+    """Its precision would be 1e-292 at a distance of 40, and t 1e292."""
+    likelihood, Y = likelihoods.Laplace(0.3), np.array([[distance]])
+    mean, var = (tf.constant([[value]], tf.float64) for value in (0.0, 1.0))
+    q = row_posteriors(likelihood, X, Y, mean, var)
+    targets, precisions = row_observations(likelihood, X, Y, *q)
+    assert np.abs(targets).max() < 1e9
+    np.testing.assert_array_equal(precisions, 0.0)

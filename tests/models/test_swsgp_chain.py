@@ -63,6 +63,19 @@ def test_the_whole_kl_of_many_points_is_summed_in_blocks():
     np.testing.assert_allclose(model.prior_kl(), expected, rtol=1e-7)
 
 
+def test_the_mean_over_draws_of_terms_is_the_objective():
+    """Fewer rows than points: each call draws as many terms anew. Within 5 standard errors."""
+    X, Y = rows()
+    model = build("diag", "chain")
+    tf.random.set_seed(1)
+    elbo = base.compiled_elbo(model)
+    values = np.array([elbo(X, Y).numpy() for _ in range(100)])
+    assert len(set(np.round(values[:20], 9))) > 15
+    error = values.mean() - dense_objective(model, X, Y)
+    assert abs(error) < 5.0 * values.std() / np.sqrt(100)
+    assert values.std() < 0.5 * abs(values.mean())
+
+
 @pytest.mark.parametrize("count", [2, H, M])
 @every_covariance
 def test_it_is_below_the_evidence_of_its_own_model(covariance, count):

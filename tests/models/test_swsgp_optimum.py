@@ -63,6 +63,15 @@ def test_the_gradient_is_zero_there(weighting):
 
 
 @every_local
+def test_a_whole_natural_step_stays_at_the_best_q(weighting):
+    model, X, Y = fitted(weighting)
+    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
+    model.natural_step((X, Y), 1.0)
+    np.testing.assert_allclose(model.q_mu, expected[0], atol=1e-6)
+    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-8)
+
+
+@every_local
 @pytest.mark.parametrize("gamma", [0.3, 1.0])
 def test_a_natural_step_from_anywhere(weighting, gamma):
     """Precisions move towards the best by gamma; means along the gradient by gamma s / W."""

@@ -162,6 +162,13 @@ def test_numbers_that_json_has_no_word_for_come_back(tmp_path):
     assert remarks["shapes"][1:] == (tf.TensorShape([None, 2]), slice(None, 3))
 
 
+def test_a_circle_of_modules_comes_back(tmp_path):
+    model = zoo.svgp()
+    model.kernel.owner = model
+    loaded = round_trip(model, tmp_path)
+    assert loaded.kernel.owner is loaded
+
+
 def test_a_model_without_its_local_variance_is_the_model_before(tmp_path):
     X = zoo.inputs()
     model = NearestNeighborGP((X, np.sin(X[:, :1])), gpflow.kernels.Matern32(), num_neighbors=4)
