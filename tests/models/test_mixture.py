@@ -199,7 +199,9 @@ def test_laplace_in_coordinates_of_the_prior():
 def test_the_mode_is_that_of_the_logarithms():
     """Without data the mode is the median of the prior, and draws have its moments."""
     X = np.array([[0.0, 0.0]])
-    model = GPMixture((X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256).integrate()
+    model = GPMixture(
+        (X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256, num_kept=256
+    ).integrate()
     component = model.components[0]
     lengthscale = component.kernel.lengthscales.numpy()
     np.testing.assert_allclose(lengthscale, 2.0, rtol=1e-6)  # not 2 exp(-0.64)
