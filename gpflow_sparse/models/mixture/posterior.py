@@ -159,6 +159,11 @@ class MixturePosterior(SparsePosterior):
         """Joint draws of new observations ``[S, n, P]``."""
         return self.samples(self.cache, Xnew, num_samples, full_cov=True, with_noise=True)
 
+    @public_method(prediction=True)
+    def sample_f(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of f ``[S, n, P]``."""
+        return self.samples(self.cache, Xnew, num_samples, full_cov=True)
+
     @public_method("the distribution function", prediction=True)
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
@@ -185,7 +190,8 @@ class MixturePosterior(SparsePosterior):
         known, parts = dict[Any, np.ndarray](), []
         with one_thread():
             for number, states in enumerate(self._states(self.cache)):
-                arrays = tf.nest.map_structure(lambda part: part.numpy(), states)
+                values = tuple(value.numpy() for value in states.values)
+                arrays = States._make((*(part.numpy() for part in states[:-1]), values))
                 mean, var = self._closed[number](arrays, X, known)
                 if self._has_mean:
                     mean += self._prior_mean(number, tf.constant(X)).numpy()

@@ -140,6 +140,10 @@ class CachedModel:
         """Joint draws of new observations ``[S, N, P]``."""
         return self._posterior.sample_y(X, num_samples)
 
+    def sample_f(self, X: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of f ``[S, N, P]``, where :attr:`draws_observations`."""
+        return self._posterior.sample_f(X, num_samples)
+
     def _slices(self, X: tf.Tensor) -> list[slice]:
         """Rows whose predictions fit into memory together."""
         num_rows = int(X.shape[0])
