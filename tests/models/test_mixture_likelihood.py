@@ -117,3 +117,20 @@ def test_a_draw_without_a_factor_has_no_density(rng):
         found = likelihood_.of_draws(draws, np.arange(2)).values
         assert np.isfinite(found[0])
         assert found[1] == -np.inf
+
+
+@pytest.mark.parametrize("layout", ["one", "repeated"])
+def test_errors_of_rows_left_out_are_those_of_exact_regression_without_them(layout, rng):
+    kernel = table_kernel(gpflow.kernels.Matern32, 3)
+    rows = rows_of(layout, rng)
+    vector, (ours, _) = both(kernel, rows)
+    at = vector.values(vector.get())
+    found = ours.of_draws([at], np.array([3]))
+    rest = rows.take(np.delete(np.arange(len(rows.X)), 3))
+    K = kernel(rest.X).numpy() + np.diag(np.broadcast_to(rest.noises(at[-1]), len(rest.X)))
+    Kuf = kernel(rest.X, rows.X[3:4]).numpy()
+    error = rows.Y[3] - Kuf.T @ np.linalg.solve(K, rest.Y)
+    own = at[-1] if rows.counts is None else at[-1] / rows.counts[3]
+    variance = kernel(rows.X[3:4]) - Kuf.T @ np.linalg.solve(K, Kuf) + own
+    np.testing.assert_allclose(found.errors[0], error, rtol=1e-9)
+    np.testing.assert_allclose(found.variances, variance, rtol=1e-9)

@@ -137,9 +137,11 @@ class Component(tf.Module):
         logs = weighed.log_weights[kept]
         self.log_weights = logs - np.log(np.sum(np.exp(logs)))
         mean = rows.Y.numpy()[compared] - drawn.errors[kept]
-        noise = self._current_draws(tf.float64)[1]
+        noise = np.full(len(kept), self.noise_variance.numpy(), np.float64)
+        if self.noise_variance.trainable:
+            noise = np.array([vector.values(draw)[-1] for draw in self.draws], np.float64)
         shares = np.ones(len(compared)) if rows.counts is None else rows.counts.numpy()[compared]
-        variance = drawn.variances[kept] + noise.numpy()[:, None] * (1.0 - 1.0 / shares)
+        variance = drawn.variances[kept] + noise[:, None] * (1.0 - 1.0 / shares)
         return LeftOut(mean, variance, self.transform)
 
     def keep(self, weights: np.ndarray) -> None:
@@ -190,16 +192,19 @@ class Component(tf.Module):
 
     def _current_draws(self, dtype: tf.DType) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         """Values of the kernel's parameters ``[S, ...]``, noise variances ``[S]``, log weights."""
-        num_kernel = len(self.kernel.trainable_parameters)
+        parameters = self.parameters
+        num_kernel = len(parameters) - self.noise_variance.trainable
         if self.draws is None:
-            present = [tf.convert_to_tensor(p)[None] for p in self.parameters]
+            present = [tf.convert_to_tensor(p)[None] for p in parameters]
             log_weights = tf.zeros([1], dtype)
         else:
-            vector = LogParameters(self.parameters)
+            vector = LogParameters(parameters)
             each = [vector.values(draw) for draw in self.draws]
             # a list of numbers of NumPy would be of float32 in a graph
-            tensors = [[tf.convert_to_tensor(part) for part in parts] for parts in each]
-            present = [tf.stack(parts) for parts in zip(*tensors, strict=True)]
+            present = [
+                tf.stack(parts) if tf.is_tensor(parts[0]) else tf.constant(np.stack(parts))
+                for parts in zip(*each, strict=True)
+            ]
             log_weights = tf.constant(self.log_weights, dtype)
         if len(present) == num_kernel:  # the noise variance is fixed
             noise = tf.convert_to_tensor(self.noise_variance) * tf.ones_like(log_weights)

@@ -196,7 +196,7 @@ class MixturePosterior(SparsePosterior):
                 if self._has_mean:
                     mean += self._prior_mean(number, tf.constant(X)).numpy()
                 noise = self._noise_factor * arrays.noise[:, None] if with_noise else 0.0
-                var = (self._factor * var + noise)[..., None]
+                var = (self._factor * var + noise)[..., None] + np.zeros_like(mean)
                 transform = self.components[number].transform
                 if transform is not None:
                     mean, var = transform.moments_in_numpy(mean, var)

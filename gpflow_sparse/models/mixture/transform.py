@@ -75,7 +75,7 @@ class YeoJohnson(tf.Module):
         return center + first, second - tf.square(first)
 
     def moments_in_numpy(self, mean: np.ndarray, var: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`moments` of ``[S, n, P]`` with variances ``[S, n, 1]``."""
+        """:meth:`moments` of arrays."""
         size = max(1, _BLOCK_ENTRIES // 8 // mean.size)
         center, spread = self._inverse_in_numpy(mean), np.sqrt(var)
         first, second = np.zeros_like(mean), np.zeros_like(mean)

@@ -306,11 +306,13 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov cannot both be true.")
-        if point not in (None, "mean") or (point and not noise):
-            raise ValueError(
-                f"point must be 'mean' or None, and None where noise is False, got {point!r}."
-            )
         require_flag(noise, "noise")
+        if point not in (None, "mean"):
+            raise ValueError(f"point must be 'mean' or None, got {point!r}.")
+        if point is not None and not noise:
+            raise ValueError(
+                f"point must be None where noise is False, got {point!r}; leave it out."
+            )
         observed, standardizer = self._observed(X), self.model_.standardizer
         transformed = standardizer.y_transform != "none"
         if noise:
