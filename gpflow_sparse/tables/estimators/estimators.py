@@ -375,19 +375,15 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         require_joint(observed.rows)
         require_count(count, "n_samples")
         Y = draw(observed, count, check_random_state(random_state))
+        Y = Y[:, :, : self._num_outputs]  # without the latent function of the noise
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
 
-    def _draw_functions(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
-        """Joint draws of standardized f ``[S, N, P]``."""
-        F = self._draws(observed, count, rng, with_noise=False)
-        return F[:, :, : self._num_outputs]  # without the latent function of the noise
-
-    def _draws(
-        self, observed: Observations, count: int, rng: Any, *, with_noise: bool
+    def _draw_functions(
+        self, observed: Observations, count: int, rng: Any, with_noise: bool = False
     ) -> np.ndarray:
-        """Joint draws of f ``[S, N, .]``; of observations where the posterior draws both."""
+        """Joint draws of f ``[S, N, .]``; with noise where the posterior itself draws it."""
         inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
         if self._posterior.draws_observations:
             draw = self._posterior.sample_y if with_noise else self._posterior.sample_f
@@ -399,13 +395,12 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     def _draw_observations(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
         """Joint draws of standardized observations ``[S, N, P]``."""
-        F = self._draws(observed, count, rng, with_noise=True)
+        F = self._draw_functions(observed, count, rng, with_noise=True)
         if self._posterior.draws_observations:
             return F
         found = self._posterior.calibration
-        factors = self._posterior.noise_factors(
-            tf.convert_to_tensor(observed.rows, gpflow.default_float())
-        )
+        inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
+        factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)
         if found is None or not found.has_shape:
             return Y
