@@ -120,6 +120,21 @@ class ExactGP(NamedTuple):
         slopes = self._slopes(at, K, a, kept)
         return value + within, slopes._replace(noise=slopes.noise + rate)
 
+    def left_out(self, at: Values, K: Array, rows: Array) -> tuple[float, Array, Array]:
+        """
+        The log density; and for some rows, predicted from all others, the errors of Y less the mean
+        ``[m, P]`` and the variances of Y ``[m]``: Rasmussen and Williams (2006), equation 5.12.
+
+        :param rows: indices ``[m]``.
+        """
+        self._covariances(at, K, None)
+        value, a = self._factorized(K)
+        units = np.zeros((len(K), len(rows)))
+        units[rows, np.arange(len(rows))] = 1.0
+        white, _ = lapack.dtrtrs(K.T, units, lower=0, trans=1, overwrite_b=1)
+        variances = 1.0 / np.sum(np.square(white), axis=0)
+        return value + self._within(at.noise)[0], a[rows] * variances[:, None], variances
+
     def factor(self, at: Values, L: Array) -> None:
         """
         Write the lower factor of the covariance of the rows to L.

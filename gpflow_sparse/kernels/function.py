@@ -188,7 +188,12 @@ def scale_of(term: Kernel) -> gpflow.Parameter | None:
     single = term.base if isinstance(term, MainEffects) else term
     if not isinstance(single, IsotropicStationary | Linear):
         return None
-    variance, trainable = single.variance, term.trainable_parameters
+    variance = single.variance
+    if type(single).__module__.startswith("gpflow."):  # a search of the module takes a millisecond
+        parts = vars(single).values()
+        trainable = [p for p in parts if isinstance(p, gpflow.Parameter) and p.trainable]
+    else:
+        trainable = list(term.trainable_parameters)
     alone = len(trainable) == 1 and trainable[0] is variance and variance.shape.rank == 0
     return variance if alone else None
 

@@ -198,7 +198,9 @@ def test_laplace_in_coordinates_of_the_prior():
 def test_the_mode_is_that_of_the_logarithms():
     """Without data the mode is the median of the prior, and draws have its moments."""
     X = np.array([[0.0, 0.0]])
-    model = GPMixture((X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256).integrate()
+    model = GPMixture(
+        (X, X[:, :1]), [scaled(lengthscale=2.0)], num_draws=256, num_kept=256
+    ).integrate()
     component = model.components[0]
     lengthscale = component.kernel.lengthscales.numpy()
     np.testing.assert_allclose(lengthscale, 2.0, rtol=1e-6)  # not 2 exp(-0.64)
@@ -287,7 +289,8 @@ def test_draws_have_the_moments_of_the_mixture(integrated):
     error = (draws.mean(axis=0) - mean[:, 0]) / np.sqrt(np.diag(covariance[0]) / 20_000)
     assert np.abs(error).max() < 4.0
     np.testing.assert_allclose(np.cov(draws.T), covariance[0], atol=0.05 * covariance.max())
-    np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-9)
+    # Mehler's formula has 11 terms
+    np.testing.assert_allclose(np.diag(covariance[0]), integrated.predict_f(X)[1][:, 0], rtol=1e-7)
     single = integrated.predict_f_samples(X, full_cov=False)
     assert single.shape == (4, 1)
 
@@ -426,3 +429,36 @@ def test_unusable_arguments_are_refused():
     with pytest.raises(ValueError, match="profile must be"):
         table_kernel(gpflow.kernels.Linear, 2)
     assert isinstance(tables(True)[0].kernels[0].lengthscales.prior, ExchangeableNormal)
+
+
+def test_few_draws_predict_as_all_of_them():
+    """At new rows: the loss is judged at training rows, each without its output."""
+    transforms, data = ["none", "yeo-johnson"], rows(60)
+    densities, counts = [], []
+    for most in (64, 12):
+        kernels = tables(False, True)
+        model = GPMixture(data, kernels, transforms=transforms, num_kept=most).integrate()
+        new = rows(400, seed=3)
+        densities.append(np.mean(model.predict_log_density(new)))
+        counts.append(sum(summary.num_draws for summary in model.describe()))
+        np.testing.assert_allclose(model.shares.sum(), 1.0)
+    assert counts[0] > 32 >= 12 >= counts[1]
+    assert densities[1] > densities[0] - 0.002
+
+
+@pytest.mark.parametrize("profile", ["Matern12", "Matern32", "SquaredExponential"])
+def test_moments_in_numpy_are_those_of_tensorflow(profile, monkeypatch):
+    """With a mean function, repeated rows, two outputs, several blocks, and a transform."""
+    X, Y = rows(30)
+    X, Y = np.concatenate([X, X[:6]]), np.concatenate([Y, Y[:6] + 0.1])
+    kernels = tables(False, True, profile=getattr(gpflow.kernels, profile))
+    mean_function = gpflow.functions.Linear(np.full((D, 1), 0.2), [0.4])
+    options = {"transforms": ["none", "yeo-johnson"], "mean_function": mean_function}
+    model = GPMixture((X, np.hstack([Y, 2.0 - Y])), kernels, num_draws=4, **options).integrate()
+    posterior, new = model.posterior(), np.concatenate([NEW[0], X[:2]])
+    assert posterior.has_numpy
+    monkeypatch.setattr("gpflow_sparse.models.mixture.prediction._BLOCK_ENTRIES", 100)
+    for with_noise, predict in ((False, model.predict_f), (True, model.predict_y)):
+        found = posterior.moments_in_numpy(new, with_noise=with_noise)
+        for one, other in zip(found, predict(new), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)

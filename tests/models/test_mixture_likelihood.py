@@ -44,7 +44,11 @@ def test_values_and_gradients_are_those_of_tensorflow(profile, ard, layout, rng)
     assert value == pytest.approx(wanted, rel=1e-11)
     np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-9, atol=1e-9)
     draws = [vector.values(at + 0.1 * k) for k in range(3)]
-    np.testing.assert_allclose(ours.of_draws(draws), compiled.of_draws(draws), rtol=1e-11)
+    at_rows = np.array([5, 0, 11])
+    for one, other in zip(
+        ours.of_draws(draws, at_rows), compiled.of_draws(draws, at_rows), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_gradients_in_several_blocks_are_differences_of_values(rng, monkeypatch):
@@ -98,6 +102,24 @@ def test_a_draw_without_a_factor_has_no_density(rng):
     kernel.variance = log_normal(1.0, 1.0)
     _, (ours, compiled) = both(kernel, rows_of("one", rng))
     draws = [[np.float64(1e3), np.float64(1.0), np.float64(noise)] for noise in (0.1, 1e-30)]
-    for found in (ours.of_draws(draws), compiled.of_draws(draws)):
+    for likelihood_ in (ours, compiled):
+        found = likelihood_.of_draws(draws, np.arange(2)).values
         assert np.isfinite(found[0])
         assert found[1] == -np.inf
+
+
+@pytest.mark.parametrize("layout", ["one", "repeated"])
+def test_errors_of_rows_left_out_are_those_of_exact_regression_without_them(layout, rng):
+    kernel = table_kernel(gpflow.kernels.Matern32, 3)
+    rows = rows_of(layout, rng)
+    vector, (ours, _) = both(kernel, rows)
+    at = vector.values(vector.get())
+    found = ours.of_draws([at], np.array([3]))
+    rest = rows.take(np.delete(np.arange(len(rows.X)), 3))
+    K = kernel(rest.X).numpy() + np.diag(np.broadcast_to(rest.noises(at[-1]), len(rest.X)))
+    Kuf = kernel(rest.X, rows.X[3:4]).numpy()
+    error = rows.Y[3] - Kuf.T @ np.linalg.solve(K, rest.Y)
+    own = at[-1] if rows.counts is None else at[-1] / rows.counts[3]
+    variance = kernel(rows.X[3:4]) - Kuf.T @ np.linalg.solve(K, Kuf) + own
+    np.testing.assert_allclose(found.errors[0], error, rtol=1e-9)
+    np.testing.assert_allclose(found.variances, variance, rtol=1e-9)

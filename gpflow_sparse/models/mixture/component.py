@@ -21,6 +21,7 @@ from gpflow_sparse.models.mixture.likelihood import (
     in_float64,
     likelihood_of,
 )
+from gpflow_sparse.models.mixture.reduction import LeftOut, compared_rows
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.threads import threads_for
@@ -101,12 +102,13 @@ class Component(tf.Module):
         value = log_density(linalg.add_jitter(K, rows.noises(noise)), rows.Y)
         return tf.cast(value + tf.reduce_sum(rows.within(noise)), dtype)
 
-    def integrate(self, rows: Rows, log_slope: float, num_draws: int, seed: int) -> None:
+    def integrate(self, rows: Rows, log_slope: float, num_draws: int, seed: int) -> LeftOut:
         """
         Find the mode of the hyperparameters, and draw and weigh them around it.
 
         :param rows: distinct rows, outputs less the prior mean.
         :param log_slope: sum of the logarithms of the derivatives of the transform.
+        :return: some outputs less the prior mean as each draw predicts them from all other rows.
         """
         vector = LogParameters(self.parameters)
         likelihood = likelihood_of(self.kernel, self.noise_variance, vector, rows)
@@ -121,8 +123,9 @@ class Component(tf.Module):
         around = laplace.laplace(density, vector.log_prior, mode)
         Z = laplace.standard_draws(vector.size, num_draws, seed)
         draws = mode + Z @ around.factor.T
-        logs = likelihood.of_draws([vector.values(draw) for draw in draws])
-        logs += [vector.log_prior(draw)[0] for draw in draws]
+        compared = compared_rows(len(rows.X))
+        drawn = likelihood.of_draws([vector.values(draw) for draw in draws], compared)
+        logs = drawn.values + [vector.log_prior(draw)[0] for draw in draws]
         weighed = laplace.weigh(around, Z, logs)
         self.laplace_evidence = around.log_evidence + log_slope
         self.log_evidence = weighed.log_evidence + log_slope
@@ -133,6 +136,20 @@ class Component(tf.Module):
         self.draws = draws[kept]
         logs = weighed.log_weights[kept]
         self.log_weights = logs - np.log(np.sum(np.exp(logs)))
+        mean = rows.Y.numpy()[compared] - drawn.errors[kept]
+        noise = np.full(len(kept), self.noise_variance.numpy(), np.float64)
+        if self.noise_variance.trainable:
+            noise = np.array([vector.values(draw)[-1] for draw in self.draws], np.float64)
+        shares = np.ones(len(compared)) if rows.counts is None else rows.counts.numpy()[compared]
+        variance = drawn.variances[kept] + noise[:, None] * (1.0 - 1.0 / shares)
+        return LeftOut(mean, variance, self.transform)
+
+    def keep(self, weights: np.ndarray) -> None:
+        """Keep the draws whose new weights ``[S]`` are positive."""
+        kept = np.flatnonzero(weights)
+        assert self.draws is not None  # integrate has drawn them
+        self.draws = self.draws[kept]
+        self.log_weights = np.log(weights[kept] / weights.sum())
 
     def states(self, rows: Rows, kernel: KernelFunction) -> States:
         """
@@ -175,16 +192,19 @@ class Component(tf.Module):
 
     def _current_draws(self, dtype: tf.DType) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         """Values of the kernel's parameters ``[S, ...]``, noise variances ``[S]``, log weights."""
-        num_kernel = len(self.kernel.trainable_parameters)
+        parameters = self.parameters
+        num_kernel = len(parameters) - self.noise_variance.trainable
         if self.draws is None:
-            present = [tf.convert_to_tensor(p)[None] for p in self.parameters]
+            present = [tf.convert_to_tensor(p)[None] for p in parameters]
             log_weights = tf.zeros([1], dtype)
         else:
-            vector = LogParameters(self.parameters)
+            vector = LogParameters(parameters)
             each = [vector.values(draw) for draw in self.draws]
             # a list of numbers of NumPy would be of float32 in a graph
-            tensors = [[tf.convert_to_tensor(part) for part in parts] for parts in each]
-            present = [tf.stack(parts) for parts in zip(*tensors, strict=True)]
+            present = [
+                tf.stack(parts) if tf.is_tensor(parts[0]) else tf.constant(np.stack(parts))
+                for parts in zip(*each, strict=True)
+            ]
             log_weights = tf.constant(self.log_weights, dtype)
         if len(present) == num_kernel:  # the noise variance is fixed
             noise = tf.convert_to_tensor(self.noise_variance) * tf.ones_like(log_weights)

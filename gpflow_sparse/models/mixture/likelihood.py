@@ -3,9 +3,10 @@ The log marginal likelihood of one component as a function of its hyperparameter
 parameters and data of any float type: factorizations in float32 were off by up to 54 nats.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,6 +40,17 @@ def likelihood_of(
     closed = ClosedFormLikelihood.takes(kernel, rows)
     kind = ClosedFormLikelihood if closed else CompiledLikelihood
     return kind(kernel, noise_variance, vector, rows)
+
+
+class Drawn(NamedTuple):
+    """Log densities given draws, and errors of some outputs predicted from all other rows."""
+
+    values: np.ndarray
+    """``[S]``; minus infinity where a factorization fails."""
+    errors: np.ndarray
+    """Outputs less their means ``[S, m, P]``."""
+    variances: np.ndarray
+    """Of these outputs ``[S, m]``."""
 
 
 class ClosedFormLikelihood:
@@ -92,9 +104,9 @@ class ClosedFormLikelihood:
         slopes = [by_id[id(p)] for p in self._vector.parameters]
         return value, self._vector.gradient_of_values(at, slopes)
 
-    def of_draws(self, draws: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-        """Values ``[S]``; minus infinity where a factorization fails."""
-        return np.array([self._of_draw(draw) for draw in draws])
+    def of_draws(self, draws: Sequence[Sequence[np.ndarray]], rows: np.ndarray) -> Drawn:
+        """:param rows: indices of the rows that are predicted ``[m]``."""
+        return Drawn(*map(np.array, zip(*(self._of_draw(d, rows) for d in draws), strict=True)))
 
     def factors(self, draws: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
         """Lower factors of the covariances of the rows ``[S, n, n]``."""
@@ -104,12 +116,12 @@ class ClosedFormLikelihood:
             self._gp.factor(self._values(draw), L)
         return found
 
-    def _of_draw(self, draw: Sequence[np.ndarray]) -> float:
-        try:
-            value = self._gp.log_density(self._values(draw), self._memory)
-        except np.linalg.LinAlgError:
-            return -np.inf
-        return value if np.isfinite(value) else -np.inf
+    def _of_draw(self, draw: Sequence[np.ndarray], rows: np.ndarray) -> tuple[Any, ...]:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            found = self._gp.left_out(self._values(draw), self._memory, rows)
+            if np.isfinite(found[0]):
+                return found
+        return -np.inf, np.zeros((len(rows), self._gp.Y.shape[1])), np.ones(len(rows))
 
     def _values(self, values: Sequence[np.ndarray]) -> Values:
         """
@@ -164,9 +176,9 @@ class CompiledLikelihood:
         value, slopes = self._compiled(given, noise, self._constants, self._rows)
         return float(value), self._vector.gradient_of_values(at, slopes)
 
-    def of_draws(self, draws: Sequence[Sequence[tf.Tensor]]) -> np.ndarray:
-        """Values ``[S]``; minus infinity where a factorization fails."""
-        found = []
+    def of_draws(self, draws: Sequence[Sequence[tf.Tensor]], rows: np.ndarray) -> Drawn:
+        """:param rows: indices of the rows that are predicted ``[m]``."""
+        found, units = [], tf.one_hot(rows, len(self._rows.X), axis=0, dtype=tf.float64)
         stacked = [tf.stack(parts) for parts in zip(*draws, strict=True)]
         for group in groups_of(len(draws), int(self._rows.X.shape[0])):
             values, noise = self._split([value[group] for value in stacked])
@@ -175,8 +187,18 @@ class CompiledLikelihood:
             Y = tf.cast(self._rows.Y, K.dtype)
             white = linalg.solve_triangular(L, Y + tf.zeros_like(L[:, :1, :1]))
             value = log_density_of_factor(L, white) + within
-            found.append(tf.where(tf.math.is_finite(value), value, -np.inf).numpy())
-        return np.concatenate(found).astype(np.float64)
+            inverse = linalg.solve_triangular(L, units + tf.zeros_like(L[:, :1, :1]))
+            variances = 1.0 / tf.reduce_sum(tf.square(inverse), axis=1)
+            errors = variances[:, :, None] * tf.linalg.matmul(inverse, white, transpose_a=True)
+            usable = tf.math.is_finite(value)
+            found.append(
+                (
+                    tf.where(usable, value, -np.inf).numpy(),
+                    tf.where(usable[:, None, None], errors, 0.0).numpy(),
+                    tf.where(usable[:, None], variances, 1.0).numpy(),
+                )
+            )
+        return Drawn(*map(np.concatenate, zip(*found, strict=True)))
 
     def _split(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Values of the kernel's parameters ``[S, ...]``, and noise variances ``[S]``."""

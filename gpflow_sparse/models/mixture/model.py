@@ -15,6 +15,7 @@ from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.tables import log_normal, noise_parameter
 from gpflow_sparse.models.mixture.component import Component, copy_with_parameters
 from gpflow_sparse.models.mixture.posterior import MixturePosterior
+from gpflow_sparse.models.mixture.reduction import LeftOut, compared_rows, reduced
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.models.regression import RegressionModel, require_noise
 from gpflow_sparse.models.training_data import columns
@@ -104,6 +105,7 @@ class GPMixture(RegressionModel):
         evidence_power: float = 0.1,
         mean_function: MeanFunction | None = None,
         num_draws: int = 32,
+        num_kept: int = 32,
         seed: int = 0,
         row_weights: Any = None,
     ) -> None:
@@ -121,6 +123,9 @@ class GPMixture(RegressionModel):
             acts on the transformed outputs.
         :param num_draws: draws of the hyperparameters of each component, at most: factors of all
             draws take 512 MiB at most.
+        :param num_kept: draws of all components together that predictions average, at most. They
+            are those that with new weights predict nearly what all draws predict: see
+            :mod:`gpflow_sparse.models.mixture.reduction`.
         :param seed: of the draws.
         :param row_weights: positive ``[N]``, by which noise variances are divided; divided by
             their mean where it is above 1, see :mod:`gpflow_sparse.initialization.repeated_rows`;
@@ -151,6 +156,7 @@ class GPMixture(RegressionModel):
         self.shares = self.prior_shares
         self.evidence_power = _require_power(evidence_power)
         self.num_draws = checks.require_count(num_draws, "num_draws")
+        self.num_kept = checks.require_count(num_kept, "num_kept")
         self.seed = checks.require_seed(seed)
         self._require_parts(self.input_dim)
 
@@ -162,8 +168,8 @@ class GPMixture(RegressionModel):
         """
         Integrate every component over its hyperparameters, from the present values.
 
-        Components that are not begun in the time, or whose share is below a thousandth, are
-        removed.
+        Components that are not begun in the time, whose share is below a thousandth, or without a
+        draw that is kept, are removed.
 
         :param seconds: time after which no component is begun; None for all.
         :param report: called with a line of progress.
@@ -178,36 +184,67 @@ class GPMixture(RegressionModel):
         begin = time.perf_counter()
         most = max(1, int(_MAX_ENTRIES / len(self.components) / len(self.data[0]) ** 2))
         num_draws = min(self.num_draws, most)
-        longest, done = 0.0, 0
+        longest, left_out = 0.0, list[LeftOut | None]()
         with component_checks.explain_failures(self), threads_for(len(self.data[0])):
             for number, component in enumerate(self.components):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:
                     break
                 log_slope = float(component.log_slope(self.data[0], self.data[1], self.row_weights))
+                found = None
                 if component.parameters:
-                    component.integrate(
-                        self._rows(component), log_slope, num_draws, self.seed + number
-                    )
-                done, spent = number + 1, time.perf_counter() - start
-                longest = max(longest, spent)
-                report(f"component {done} of {len(self.components)}: {spent:.1f} s")
-        self._share_by_evidence(list(self.components)[:done])
+                    rows = self._rows(component)
+                    found = component.integrate(rows, log_slope, num_draws, self.seed + number)
+                    found = found._replace(mean=found.mean + self._mean_of_compared(rows))
+                left_out.append(found)
+                longest = max(longest, spent := time.perf_counter() - start)
+                report(f"component {number + 1} of {len(self.components)}: {spent:.1f} s")
+        self._share_by_evidence(list(self.components)[: len(left_out)], left_out)
         return self
 
-    def _share_by_evidence(self, components: list[Component]) -> None:
-        """Shares of these components, of which those with negligible shares are removed."""
+    def _mean_of_compared(self, rows: Rows) -> np.ndarray:
+        """The prior mean of the rows by which draws are compared."""
+        return np.asarray(self.mean_function(rows.X))[compared_rows(len(rows.X))]
+
+    def _share_by_evidence(
+        self, components: list[Component], left_out: list[LeftOut | None]
+    ) -> None:
+        """
+        Shares of these components, of which those with negligible shares are removed; and fewer
+        draws, where there are too many.
+        """
         prior = self.prior_shares[: len(components)]
         logs = np.log(prior)
         if all(component.log_evidence is not None for component in components):
             logs += self.evidence_power * np.array([c.log_evidence for c in components])
         shares = np.exp(logs - logsumexp(logs))
         kept = np.flatnonzero(shares > _NEGLIGIBLE)
+        if all(left_out[number] is not None for number in kept):
+            parts = [(components[number], shares[number], left_out[number]) for number in kept]
+            shares[kept] = self._keep_few(parts)
+            kept = kept[shares[kept] > 0.0]
         self.components = [components[number] for number in kept]
         first = self.components[0]  # the model's own kernel and noise
         self.kernel, self.likelihood.variance = first.kernel, first.noise_variance
         self.prior_shares = prior[kept] / prior[kept].sum()
         self.shares = shares[kept] / shares[kept].sum()
+
+    def _keep_few(self, parts: Sequence[tuple[Component, float, Any]]) -> np.ndarray:
+        """
+        Keep draws that predict nearly what all draws predict, where there are too many.
+
+        :param parts: components, their shares, and predictions by their draws.
+        :return: the shares of the components with the draws that are left.
+        """
+        logs = [component.log_weights + np.log(share) for component, share, _ in parts]
+        if sum(map(len, logs)) <= self.num_kept:
+            return np.array([share for _, share, _ in parts])
+        weights = reduced(np.concatenate(logs), [found for *_, found in parts], self.num_kept)
+        each = np.split(weights, np.cumsum([len(own) for own in logs])[:-1])
+        for (component, *_), own in zip(parts, each, strict=True):
+            if own.any():
+                component.keep(own)
+        return np.array([own.sum() for own in each])
 
     def require_one_gaussian(self) -> None:
         """:raises ValueError: where predictions are mixtures, which no factors calibrate."""

@@ -16,8 +16,10 @@ from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.component import Component, States, copy_with_parameters
 from gpflow_sparse.models.mixture.paths import ComponentPaths, MixturePaths
+from gpflow_sparse.models.mixture.prediction import ClosedFormPrediction
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.numerics import linalg, random_draws
+from gpflow_sparse.numerics.threads import one_thread
 from gpflow_sparse.posteriors.base import (
     Cache,
     MeanAndVariance,
@@ -116,6 +118,12 @@ class MixturePosterior(SparsePosterior):
         self._kernels = [KernelFunction(component.kernel) for component in components]
         # a SavedModel needs every variable as an attribute of a module
         self._fixed = [function.kernel for function in self._kernels]
+        self._counts = [len(function.kernel.trainable_parameters) for function in self._kernels]
+        pairs = list(zip(self._fixed, self.rows, strict=True))
+        self._has_mean = type(mean_function) not in (type(None), gpflow.functions.Zero)
+        self._closed = None
+        if all(ClosedFormPrediction.takes(*pair) for pair in pairs):
+            self._closed = [ClosedFormPrediction(*pair) for pair in pairs]
         super().__init__(
             components[0].kernel,
             rows[0].X,
@@ -151,6 +159,11 @@ class MixturePosterior(SparsePosterior):
         """Joint draws of new observations ``[S, n, P]``."""
         return self.samples(self.cache, Xnew, num_samples, full_cov=True, with_noise=True)
 
+    @public_method(prediction=True)
+    def sample_f(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of f ``[S, n, P]``."""
+        return self.samples(self.cache, Xnew, num_samples, full_cov=True)
+
     @public_method("the distribution function", prediction=True)
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
@@ -165,6 +178,33 @@ class MixturePosterior(SparsePosterior):
         means, variances = (tf.concat(side, axis=0) for side in zip(*found, strict=True))
         mean = tf.reduce_sum(weights * means, axis=0)
         return mean, tf.reduce_sum(weights * (variances + tf.square(means - mean)), axis=0)
+
+    @property
+    def has_numpy(self) -> bool:
+        """Whether there is a cache, all kernels have a closed form, and training rows are few."""
+        return self._closed is not None and self.cache is not None
+
+    def moments_in_numpy(self, X: np.ndarray, *, with_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """:meth:`moments` from the cache for valid rows where :attr:`has_numpy`; no gradients."""
+        assert self._closed is not None
+        known, parts = dict[Any, np.ndarray](), []
+        with one_thread():
+            for number, states in enumerate(self._states(self.cache)):
+                values = tuple(value.numpy() for value in states.values)
+                arrays = States._make((*(part.numpy() for part in states[:-1]), values))
+                mean, var = self._closed[number](arrays, X, known)
+                if self._has_mean:
+                    mean += self._prior_mean(number, tf.constant(X)).numpy()
+                noise = self._noise_factor * arrays.noise[:, None] if with_noise else 0.0
+                var = (self._factor * var + noise)[..., None] + np.zeros_like(mean)
+                transform = self.components[number].transform
+                if transform is not None:
+                    mean, var = transform.moments_in_numpy(mean, var)
+                weights = np.exp(arrays.log_weights + self._log_shares[number])[:, None, None]
+                parts.append((weights, mean, var))
+        weights, means, variances = map(np.concatenate, zip(*parts, strict=True))
+        center = np.sum(weights * means, axis=0)
+        return center, np.sum(weights * (variances + np.square(means - center)), axis=0)
 
     def quantiles(self, cache: Cache | None, X: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """Quantiles of new observations ``[L, n, P]``, by Chandrupatla's method."""
@@ -357,9 +397,9 @@ class MixturePosterior(SparsePosterior):
                 yield component.states(rows, kernel)
             return
         start = 0
-        for component in self.components:
+        for count in self._counts:
             fixed = start + _FIXED_PARTS
-            end = fixed + len(component.kernel.trainable_parameters)
+            end = fixed + count
             log_weights, noise, L, weights = cache[start:fixed]
             yield States(log_weights, noise, L, weights, tuple(cache[fixed:end]))
             start = end

@@ -7,8 +7,12 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics import yeo_johnson
 
-# Nodes of Gauss-Hermite quadrature, and terms of the Hermite expansion of joint covariances.
-_NUM_NODES, _NUM_TERMS = 48, 12
+# Nodes of Gauss-Hermite quadrature, and terms of the Hermite expansion of joint covariances. The
+# power's second derivative jumps at zero: of 32 nodes means are off by at most 1e-4 deviations.
+_NUM_NODES, _NUM_TERMS = 32, 12
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_BLOCK_ENTRIES = 2**20  # values of nodes in memory together
 
 
 class YeoJohnson(tf.Module):
@@ -58,8 +62,39 @@ class YeoJohnson(tf.Module):
 
     def moments(self, mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of y for Gaussian z, elementwise ``[..., P]``, by quadrature."""
-        coefficients = self.hermite(mean, var)
-        return coefficients[0], tf.reduce_sum(tf.square(coefficients[1:]), axis=0)
+        size = max(1, _BLOCK_ENTRIES // (mean.shape.num_elements() or _BLOCK_ENTRIES))
+        center, spread = self.inverse(mean), tf.sqrt(var)
+        first, second = tf.zeros_like(mean), tf.zeros_like(mean)
+        for start in range(0, _NUM_NODES, size):
+            nodes, weights = (
+                tf.constant(part[start : start + size], mean.dtype) for part in (_NODES, _WEIGHTS)
+            )
+            error = self.inverse(mean + tf.tensordot(nodes, spread, 0)) - center
+            first += tf.tensordot(weights, error, 1)
+            second += tf.tensordot(weights, tf.square(error), 1)
+        return center + first, second - tf.square(first)
+
+    def moments_in_numpy(self, mean: np.ndarray, var: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """:meth:`moments` of arrays."""
+        size = max(1, _BLOCK_ENTRIES // 8 // mean.size)
+        center, spread = self._inverse_in_numpy(mean), np.sqrt(var)
+        first, second = np.zeros_like(mean), np.zeros_like(mean)
+        for start in range(0, _NUM_NODES, size):
+            nodes, weights = (part[start : start + size] for part in (_NODES, _WEIGHTS))
+            error = self._inverse_in_numpy(mean + np.multiply.outer(nodes, spread)) - center
+            first += np.tensordot(weights, error, 1)
+            second += np.tensordot(weights, np.square(error, out=error), 1)
+        return center + first, second - np.square(first)
+
+    def _inverse_in_numpy(self, Z: np.ndarray) -> np.ndarray:
+        """:meth:`inverse` of arrays."""
+        Z = self.center + self.scale * Z
+        size, power = np.abs(Z), np.where(Z < 0.0, 2.0 - self.power, self.power)
+        if np.any(np.isin(self.power, yeo_johnson.POWERS)):
+            size = np.where(power == 0.0, size, np.log1p(power * size) / np.where(power, power, 1))
+        else:
+            size = np.log1p(power * size) / power
+        return np.copysign(np.expm1(size), Z)
 
     def hermite(self, mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
         """
@@ -69,15 +104,13 @@ class YeoJohnson(tf.Module):
         rows whose z have the correlation r have the covariance ``sum_k c_k c'_k r^k``, k > 0
         (Mehler's formula).
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
-        weights = weights / weights.sum()
         H = np.empty((_NUM_TERMS, _NUM_NODES))
-        H[0], H[1] = 1.0, nodes
+        H[0], H[1] = 1.0, _NODES
         for k in range(1, _NUM_TERMS - 1):
-            H[k + 1] = (nodes * H[k] - np.sqrt(k) * H[k - 1]) / np.sqrt(k + 1.0)
+            H[k + 1] = (_NODES * H[k] - np.sqrt(k) * H[k - 1]) / np.sqrt(k + 1.0)
         spread = tf.sqrt(var)
         total = tf.zeros([_NUM_TERMS, *[1] * mean.shape.rank], mean.dtype)
-        for node, column in zip(nodes, (H * weights).T, strict=True):
+        for node, column in zip(_NODES, (H * _WEIGHTS).T, strict=True):
             values = self.inverse(mean + node.astype(mean.dtype.as_numpy_dtype) * spread)
             shape = [_NUM_TERMS, *[1] * mean.shape.rank]
             total += values * tf.reshape(tf.constant(column, mean.dtype), shape)

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel
 from sklearn.utils import check_array, check_consistent_length
 
 from gpflow_sparse.data.limits import listed
+from gpflow_sparse.tables.fitting.observations import is_standardized
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
 from gpflow_sparse.tables.reading.cells import clean, plain_numbers
@@ -79,6 +80,15 @@ def require_joint(rows: np.ndarray) -> None:
     if len(rows) > _MAX_JOINT_ROWS:
         raise ValueError(
             f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+        )
+
+
+def require_function(likelihood: Any, asked: str) -> None:
+    """:raises ValueError: where f is not in the units of y: for counts and positive outputs."""
+    if not is_standardized(likelihood):
+        raise ValueError(
+            f"likelihood must be one whose f has the units of y where {asked} asked for, got "
+            f"{type(likelihood).__name__}; call model_.predict_f."
         )
 
 

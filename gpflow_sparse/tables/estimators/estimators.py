@@ -23,6 +23,7 @@ from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
     kind_of_non_numbers,
+    require_function,
     require_joint,
     require_one_type,
     require_parameters,
@@ -42,7 +43,7 @@ from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.tables import as_frame
 from gpflow_sparse.tables.reading.targets import require_groups
 from gpflow_sparse.validation.atomic import atomic
-from gpflow_sparse.validation.checks import is_number, require_count
+from gpflow_sparse.validation.checks import is_number, require_count, require_flag
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -284,6 +285,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         return_cov: bool = False,
         *,
         point: str | None = None,
+        noise: bool = True,
     ) -> Any:
         """
         Means of new observations; medians where the outputs were transformed.
@@ -297,26 +299,39 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             included; at most 10,000 rows.
         :param point: "mean" for means of transformed outputs too; None for their medians. A warning
             counts the means outside of the central 99 % intervals of their observations.
+        :param noise: False for f, the function without the noise of observations, as optimizers
+            need it. Of transformed outputs: its median, and for its deviation half of the distance
+            between its quantiles at 16 % and 84 %, in original units.
         :return: point predictions [N] or [N, P]; with a flag a pair.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov cannot both be true.")
+        require_flag(noise, "noise")
         if point not in (None, "mean"):
             raise ValueError(f"point must be 'mean' or None, got {point!r}.")
-        observed = self._observed(X)
-        found, standardizer = observed.original, self.model_.standardizer
-        values, transformed = found.point, standardizer.y_transform != "none"
-        if point == "mean" and transformed:
+        if point is not None and not noise:
+            raise ValueError(
+                f"point must be None where noise is False, got {point!r}; leave it out."
+            )
+        observed, standardizer = self._observed(X), self.model_.standardizer
+        transformed = standardizer.y_transform != "none"
+        if noise:
+            found = observed.original
+            values, deviations = found.point, np.sqrt(found.variance)
+        else:
+            require_function(self.model_.likelihood, "noise=False is")
+            values, deviations = observed.function
+        if point == "mean" and transformed and noise:
             values = found.mean
             _warn_of_means(observed)
         if return_std:
-            return self._shaped(values), self._shaped(np.sqrt(found.variance))
+            return self._shaped(values), self._shaped(deviations)
         if not return_cov:
             return self._shaped(values)
         if transformed:
             raise ValueError("return_cov is for outputs without a transform; call sample_y.")
         scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
-        covariance = self._covariance(observed) * scale**2
+        covariance = self._covariance(observed, noise) * scale**2
         return self._shaped(values), self._shaped(covariance)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
@@ -339,24 +354,52 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :param X: at most 10,000 rows.
         :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
         """
+        return self._samples(self._draw_observations, X, n_samples, random_state)
+
+    def sample_f(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """
+        Joint samples of f, the function without the noise of observations, in the units of ``y``:
+        the row of the smallest value of one draw is where Thompson sampling evaluates next.
+
+        :param X: at most 10,000 rows.
+        :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
+        :raises ValueError: for counts and positive outputs, whose f is a logarithm.
+        """
+        check_is_fitted(self, "model_")
+        require_function(self.model_.likelihood, "sample_f is")
+        return self._samples(self._draw_functions, X, n_samples, random_state)
+
+    def _samples(self, draw: Any, X: Any, count: int, random_state: Any) -> np.ndarray:
+        """Draws of standardized outputs by a function ``[S, N, P]``, in original units."""
         observed = self._observed(X)
         require_joint(observed.rows)
-        require_count(n_samples, "n_samples")
-        Y = self._draw_observations(observed, n_samples, check_random_state(random_state))
+        require_count(count, "n_samples")
+        Y = draw(observed, count, check_random_state(random_state))
+        Y = Y[:, :, : self._num_outputs]  # without the latent function of the noise
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
 
-    def _draw_observations(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
-        """Joint draws of standardized observations ``[S, N, P]``."""
+    def _draw_functions(
+        self, observed: Observations, count: int, rng: Any, with_noise: bool = False
+    ) -> np.ndarray:
+        """Joint draws of f ``[S, N, .]``; with noise where the posterior itself draws it."""
         inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
         if self._posterior.draws_observations:
+            draw = self._posterior.sample_y if with_noise else self._posterior.sample_f
             with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
-                return self._posterior.sample_y(inputs, count).numpy()  # type: ignore[no-any-return]
+                return draw(inputs, count).numpy()  # type: ignore[no-any-return]
         mean, covariance = self.model_.predict_f(inputs, full_cov=True)
         pairs = zip(mean.numpy().T, covariance.numpy(), strict=True)
-        F = np.stack([rng.multivariate_normal(m, C, count) for m, C in pairs], axis=-1)  # [S, N, P]
+        return np.stack([rng.multivariate_normal(m, C, count) for m, C in pairs], axis=-1)
+
+    def _draw_observations(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
+        """Joint draws of standardized observations ``[S, N, P]``."""
+        F = self._draw_functions(observed, count, rng, with_noise=True)
+        if self._posterior.draws_observations:
+            return F
         found = self._posterior.calibration
+        inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
         factors = self._posterior.noise_factors(inputs)
         Y = sample_outputs(self.model_.likelihood, F, rng, factors)
         if found is None or not found.has_shape:
@@ -365,19 +408,23 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         z = tf.constant((Y - mean) / deviation)  # Gaussian draws get the shape of the calibration
         return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()  # type: ignore[no-any-return]
 
+    @property
+    def _num_outputs(self) -> int:
+        return int(self.model_.standardizer.y_mean.shape[0])
+
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
         return values[..., 0] if self._one_dimensional else values
 
-    def _covariance(self, observed: Observations) -> np.ndarray:
-        """Joint covariance of standardized observations [N, N, P]."""
+    def _covariance(self, observed: Observations, noise: bool) -> np.ndarray:
+        """Joint covariance of standardized observations, or of f, [N, N, P]."""
         require_joint(observed.rows)
         X = tf.convert_to_tensor(observed.rows, gpflow.default_float())
-        marginal = observed.moments[1]
         of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
         # without the latent function of noise that depends on the inputs
-        covariance = np.moveaxis(of_f[: marginal.shape[1]], 0, -1).copy()
-        covariance[np.arange(len(X)), np.arange(len(X))] = marginal
+        covariance = np.moveaxis(of_f[: self._num_outputs], 0, -1).copy()
+        if noise:
+            covariance[np.arange(len(X)), np.arange(len(X))] = observed.moments[1]
         return covariance
 
 

@@ -166,6 +166,20 @@ class Observations:
         parts = [summary(part) for part in blocks(len(self.rows))]
         return Predicted(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
+    @property
+    def function(self) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Means and standard deviations of f in original units ``[N, P]``. Of transformed outputs
+        these are the value of the mean on the transformed scale, and half of the distance between
+        the values a deviation below and above it there: quantiles of f.
+        """
+        mean, variance = self._moments_of_f
+        if self.standardizer.y_mean is not None:  # noise that depends on inputs is a function too
+            count = self.standardizer.y_mean.shape[0]
+            mean, variance = mean[:, :count], variance[:, :count]
+        deviation, original = np.sqrt(np.maximum(variance, 0.0)), self.standardizer.inverse_outputs
+        return original(mean), 0.5 * (original(mean + deviation) - original(mean - deviation))
+
     def interval(self, coverage: float = 0.95) -> list[np.ndarray]:
         """
         Lower and upper ends ``[N, P]`` of central intervals in original units.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.inference.calibration import Calibration, quantiles_of_observations
@@ -33,10 +34,11 @@ class CachedModel:
         self._posterior = posterior_of(model) if posterior is None else posterior
         self._compiled: dict[str, Callable[[tf.Tensor], Any]] = {}
         self._few_calls = 0
+        self._has_numpy = getattr(self._posterior, "has_numpy", False)
 
     def takes_single_rows(self, num_rows: int) -> bool:
         """Whether a call of so many rows, which is counted, is to be compiled for one row."""
-        if num_rows > _FEW_ROWS or hasattr(self._model, "layers"):
+        if num_rows > _FEW_ROWS or self._has_numpy or hasattr(self._model, "layers"):
             return False
         self._few_calls += 1
         return self._few_calls >= _FEW_CALLS
@@ -70,6 +72,8 @@ class CachedModel:
 
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of f, equal to the model's but for rounding to variances below 0."""
+        if (found := self._in_numpy(X, with_noise=False)) is not None:
+            return found
         mean, var = self._posterior.predict_f(X)
         if isinstance(self._model, gpflow.models.SVGP):  # GPflow's own, whose caches lose digits
             largest = tf.reduce_max(self._model.kernel(X, full_cov=False))
@@ -79,12 +83,21 @@ class CachedModel:
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, equal to the model's."""
+        if (found := self._in_numpy(X, with_noise=True)) is not None:
+            return found
         likelihood = self._model.likelihood
         if not hasattr(self._posterior, "predict_y"):
             return likelihood.predict_mean_and_var(X, *self.predict_f(X))
         parts = [self._posterior.predict_y(X[rows], likelihood) for rows in self._slices(X)]
         mean, variance = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
         return mean, variance
+
+    def _in_numpy(self, X: Any, with_noise: bool) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """Mean and variance where the posterior has them without operations of TensorFlow."""
+        if not (self._has_numpy and tf.executing_eagerly()):
+            return None
+        mean, variance = self._posterior.moments_in_numpy(np.asarray(X), with_noise=with_noise)
+        return tf.constant(mean), tf.constant(variance)
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Log density of each row, equal to the model's."""
@@ -126,6 +139,10 @@ class CachedModel:
     def sample_y(self, X: tf.Tensor, num_samples: int) -> tf.Tensor:
         """Joint draws of new observations ``[S, N, P]``."""
         return self._posterior.sample_y(X, num_samples)
+
+    def sample_f(self, X: tf.Tensor, num_samples: int) -> tf.Tensor:
+        """Joint draws of f ``[S, N, P]``, where :attr:`draws_observations`."""
+        return self._posterior.sample_f(X, num_samples)
 
     def _slices(self, X: tf.Tensor) -> list[slice]:
         """Rows whose predictions fit into memory together."""

@@ -77,6 +77,51 @@ def test_an_exact_gp_predicts_as_scikit_learns_own(exact):
     np.testing.assert_allclose(deviations, np.sqrt(np.diag(noisy)), rtol=1e-6)
 
 
+def test_f_has_no_noise(exact):
+    new = smooth(20, seed=1)[0]
+    mean, deviation = exact.predict(new, return_std=True, noise=False)
+    noise = float(exact.model_.likelihood.variance.numpy()) * smooth()[1].var()
+    noisy = exact.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, noisy[0], rtol=1e-9)
+    np.testing.assert_allclose(deviation**2, noisy[1] ** 2 - noise, rtol=1e-6)
+    covariance = exact.predict(new, return_cov=True, noise=False)[1]
+    np.testing.assert_allclose(np.diag(covariance), deviation**2, rtol=1e-6)
+    draws = exact.sample_f(new, n_samples=5_000, random_state=1)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=4.5 * deviation.max() / 5_000**0.5)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.1 * covariance.max())
+    with pytest.raises(ValueError, match="point must be None where noise is False"):
+        exact.predict(new, noise=False, point="mean")
+    with pytest.raises(ValueError, match="noise must be True or False, got 'no'"):
+        exact.predict(new, noise="no")
+
+
+def test_f_of_transformed_outputs_is_described_by_its_quantiles(mixture):
+    X, y = smooth()
+    options = {"transform": "log"}
+    found = SparseGPRegressor("exact", method_options=options, random_state=0).fit(X, np.exp(y))
+    new = smooth(4, seed=1)[0]
+    median, deviation = found.predict(new, return_std=True, noise=False)
+    draws = found.sample_f(new, n_samples=20_000)
+    low, middle, high = np.quantile(draws, stats.norm.cdf([-1.0, 0.0, 1.0]), axis=1)
+    np.testing.assert_allclose(median, middle, rtol=0.02)
+    np.testing.assert_allclose(deviation, 0.5 * (high - low), rtol=0.05)
+    draws = mixture.sample_f(new, n_samples=20_000)
+    mean, deviation = mixture.predict(new, return_std=True, noise=False)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05 * deviation.max())
+    np.testing.assert_allclose(draws.std(axis=1), deviation, rtol=0.1)
+
+
+def test_f_of_counts_is_refused():
+    X, y = smooth(40)
+    counts = np.random.default_rng(0).poisson(np.exp(y))
+    options = {"num_steps": 5, "num_inducing": 8}
+    model = SparseGPRegressor("svgp", likelihood="poisson", method_options=options)
+    model.fit(X, counts)
+    for call in (lambda: model.predict(X, noise=False), lambda: model.sample_f(X)):
+        with pytest.raises(ValueError, match=r"units of y .* got Poisson"):
+            call()
+
+
 @pytest.fixture(scope="module")
 def mixture():
     options = {"num_components": 6, "num_draws": 4}  # two have transformed outputs
