@@ -14,13 +14,14 @@ from gpflow_sparse.tables.fitting.baselines import CONSTANT, LINEAR, TREES, scor
 from gpflow_sparse.tables.fitting.building import require_outputs, require_unweighted
 from gpflow_sparse.tables.fitting.calibration import split_for_calibration, will_calibrate
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
+from gpflow_sparse.tables.fitting.splits import hold_out
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters, resolved
 from gpflow_sparse.tables.fitting.task import Task, candidates
 from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
-from gpflow_sparse.tables.methods.rows import shuffled, sized
+from gpflow_sparse.tables.methods.rows import sized
 from gpflow_sparse.training.calibration import calibration_improvement
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
@@ -103,11 +104,11 @@ class _Race:
         # rows that choose the best of several models would flatter it in its calibration too
         rows, _ = split_for_calibration(recipe_of(AUTO, **task.options), task.dataset)
         num_rows, seed = len(rows.train[0]), int(task.options.get("seed", 0))
-        order = shuffled(num_rows, seed)
         least = min(_MIN_HELD_OUT, num_rows // 4)
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * num_rows)))
-        self.held_out: Dataset = rows.take(order[:count])
-        self.rest = task.on(rows.take(order[count:]))
+        held, rest = hold_out(rows, count, seed)
+        self.held_out: Dataset = rows.take(held)
+        self.rest = task.on(rows.take(rest))
         self._starts = InitialHyperparameters(
             self.rest.dataset, task.likelihood, task.kernel, until=self._starts_until
         )

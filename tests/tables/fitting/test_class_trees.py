@@ -13,6 +13,7 @@ from gpflow_sparse.estimators import SparseGPClassifier
 from gpflow_sparse.tables.fitting import choice, tree_mean
 from gpflow_sparse.tables.fitting.task import Task, candidates
 from gpflow_sparse.tables.fitting.training import Candidate, train
+from gpflow_sparse.tables.methods.rows import shuffled
 from gpflow_sparse.tables.methods.solvegp import SolveGP
 
 QUICK = {"num_inducing": 8, "num_orthogonal": 8, "num_steps": 10, "batch_size": 128}
@@ -71,7 +72,7 @@ def test_the_choice_tries_trees_of_classes_that_are_not_rare():
 def test_trees_of_long_tables_are_not_fitted_to_rows_that_lack_a_class(monkeypatch):
     data = classes(2)
     monkeypatch.setattr(tree_mean, "_MAX_VALUES", 1)  # trees are fitted to 1,000 rows
-    data.train[1][choice.shuffled(2400, 0)[-20:]] = 2.0
+    data.train[1][shuffled(2400, 0)[-20:]] = 2.0
     expected = "mean must be zero where a class has fewer than 10 of the 1000 rows to which trees"
     with pytest.raises(ValueError, match=expected):
         tree_mean.fit_tree_mean(dataclasses.replace(data, num_classes=3), None, None)
@@ -80,7 +81,7 @@ def test_trees_of_long_tables_are_not_fitted_to_rows_that_lack_a_class(monkeypat
 def test_classes_that_are_rare_only_without_held_out_rows_leave_trees_out(monkeypatch):
     """Of ten rows of a class two are held out."""
     data = classes(2, num_rows=1200)
-    order = choice.shuffled(1200, 0)
+    order = shuffled(1200, 0)
     data.train[1][[*order[:2], *order[-8:]]] = 2.0
     task = Task(dataclasses.replace(data, num_classes=3), options=QUICK)
     names = [name for name in candidates(task) if name.startswith("solvegp")]
