@@ -53,6 +53,9 @@ class Dataset:
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: weights of the training rows [N], positive; None for 1.
+    :param groups: whole numbers of the groups of the training rows [N], which are held out
+        together; None where each row is a group of its own.
+    :param in_time: whether groups of larger numbers are later, and are held out before others.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Dataset:
     image_shape: images.ImageShape | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    in_time: bool = False
 
     @property
     def num_train(self) -> int:
@@ -77,8 +82,9 @@ class Dataset:
         :param rows: their positions [n].
         """
         X, Y = self.train
-        weights = None if self.weights is None else self.weights[rows]
-        return dataclasses.replace(self, train=(X[rows], Y[rows]), weights=weights)
+        of_rows = {"weights": self.weights, "groups": self.groups}
+        taken = {name: found[rows] for name, found in of_rows.items() if found is not None}
+        return dataclasses.replace(self, train=(X[rows], Y[rows]), **taken)
 
     @property
     def scaler(self) -> "Standardizer":

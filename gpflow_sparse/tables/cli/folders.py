@@ -108,7 +108,9 @@ class RunFolder:
         """
         try:
             found = self.read()["source"]
-            return Source(**found | {"reading": ReadingOptions(**found["reading"])})
+            plain: dict[str, Any] = {"reading": ReadingOptions(**found["reading"])}
+            plain |= {"exclude": tuple(found.get("exclude", ()))}  # a list in JSON
+            return Source(**found | plain)
         except (TypeError, KeyError) as error:
             raise ValueError(f"{self.path / RECORD} is damaged: {error}; {_REMEDY}.") from error
 

@@ -20,6 +20,7 @@ from gpflow_sparse.tables.cli.session import model_session, session
 from gpflow_sparse.tables.cli.terminal import (
     DataName,
     HomePath,
+    SplitName,
     clear_errors,
     phase,
     print_table,
@@ -70,7 +71,20 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
     type=click.Choice(["regression", "classification"]),
     help="Default regression for numbers, classification for text; a named data set has its own.",
 )
-@click.option("--split", type=click.IntRange(min=0), default=0, help="Number of the random split.")
+@click.option(
+    "--split",
+    type=SplitName(),
+    default="auto",
+    help="Which tenth of a file tests the model, and what kind of rows compare methods before: "
+    "random rows, also by the number of a random split; time, the last rows by the first column "
+    "that is a date; auto, time where rows of other times predict worse than random rows.",
+)
+@click.option(
+    "--split-by",
+    help="Column of the file, which is no input, with groups such as patients: a group is trained "
+    "on or tested on as a whole, so that scores are about new groups.",
+)
+@click.option("--exclude", multiple=True, help="Column that is not an input; may be repeated.")
 @click.option(
     "--transform",
     type=click.Choice(["auto", "none", "log", "yeo-johnson"]),
@@ -127,7 +141,17 @@ def fit(**given: Any) -> None:
 )
 @reading_options
 @click.option("--output", type=HomePath(), help="csv file; default the terminal.")
-def predict(path: Path, device: str | None, data: Path, output: Path | None, **_: Any) -> None:
+@click.option(
+    "--id", "identifier", help="Column that names the rows in the output; default their numbers."
+)
+def predict(
+    path: Path,
+    device: str | None,
+    data: Path,
+    output: Path | None,
+    identifier: str | None,
+    **_: Any,
+) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
     with clear_errors(), model_session(path, device):
         from gpflow_sparse.tables.cli import folders, runs
@@ -135,9 +159,10 @@ def predict(path: Path, device: str | None, data: Path, output: Path | None, **_
         if output is not None:
             folders.require_table(output, runs.model_file(path), data)
         estimator = runs.load(path)
-        frame = runs.read_inputs(estimator, data, chosen_reading(estimator.reading))
+        reading = chosen_reading(estimator.reading)
+        frame, labels = runs.read_inputs(estimator, data, reading, identifier)
         with progress_of_rows(len(frame), enabled=output is not None) as advance:
-            write_csv(output, runs.predictions(estimator, frame, advance))
+            write_csv(output, runs.predictions(estimator, frame, labels, advance))
         if output is not None:
             click.echo(f"{len(frame)} predictions in {output}", err=True)
 
@@ -178,9 +203,10 @@ def evaluate(
             record = {"method": estimator.method_, "rows": kind}
             page = runs.write_page(report / "index.html", estimator, scored, record)
             click.echo(f"the report is {page}", err=True)
-        runs.print_scores(estimator.recipe_.full_title, scored.scores, kind, len(rows.y))
+        runs.print_scores(estimator, scored, kind)
         if as_json:
-            click.echo(json.dumps({"scores": scored.scores, "kind_of_rows": kind}))
+            found = {"scores": scored.scores, "standard_errors": scored.errors}
+            click.echo(json.dumps(found | {"kind_of_rows": kind}))
 
 
 @main.command()

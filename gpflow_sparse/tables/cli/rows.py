@@ -12,9 +12,10 @@ from pandas.util import hash_pandas_object
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
+from gpflow_sparse.tables.fitting.splits import AUTO, RANDOM, TIME, groups_of, held_out_rows
 from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
-from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, numbers
+from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, labels_of, numbers
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.tables import (
     DEFAULT,
@@ -40,8 +41,12 @@ class Source:
     task: str | None = None
     row_weights: str | None = None
     """The column of weights; None for weights of 1."""
-    split: int = 0
-    """Number of the train/test split."""
+    split: int | str = AUTO
+    """Number of a random split; or "random" (the number 0), "time", or "auto"."""
+    split_by: str | None = None
+    """The column of groups that are held out together, which is no input; None for none."""
+    exclude: tuple[str, ...] = ()
+    """Columns that are no inputs."""
     reading: ReadingOptions = DEFAULT
     """How a file is read."""
     drop_bad_targets: bool = False
@@ -66,11 +71,19 @@ class Rows(NamedTuple):
     """Numbers, or labels as texts [N]."""
     weights: np.ndarray | None
     """Weights of the rows [N]; None for 1."""
+    groups: np.ndarray | None = None
+    """Labels of groups that are held out together [N], of rows to score numbers of rows whose
+    errors may depend on each other; None where each row is its own."""
+
+    @property
+    def num_groups(self) -> int:
+        """The number of different groups."""
+        return len(self.y) if self.groups is None else len(np.unique(self.groups))
 
     def take(self, places: np.ndarray) -> "Rows":
         """Some of the rows."""
-        weights = None if self.weights is None else self.weights[places]
-        return Rows(self.X.iloc[places], self.y[places], weights)
+        of_rows = (None if part is None else part[places] for part in (self.weights, self.groups))
+        return Rows(self.X.iloc[places], self.y[places], *of_rows)
 
 
 class Split(NamedTuple):
@@ -85,12 +98,21 @@ class Split(NamedTuple):
     """What kind of rows the test rows are."""
     image_shape: ImageShape | None = None
     """Of rows that are known to be images."""
+    split: int | str = 0
+    """The split of the source, or what "auto" has become."""
+
+    def joined(self) -> Rows:
+        """All rows, in the order of the file."""
+        frames, outputs, weights, _ = zip(self.train, self.test, strict=True)
+        order = np.argsort(np.concatenate([frame.index for frame in frames]))
+        of_rows = None if weights[0] is None else np.concatenate(weights)[order]
+        return Rows(pd.concat(frames).iloc[order], np.concatenate(outputs)[order], of_rows)
 
     @property
     def checksum(self) -> str:
         """CRC-32 of inputs, outputs and weights in hexadecimal digits."""
         found = 0
-        for X, y, weights in (self.train, self.test):
+        for X, y, weights, _ in (self.train, self.test):
             frame = X.assign(**{"": y, " ": 1.0 if weights is None else weights})
             text = "\n".join(map(str, frame.columns)).encode()
             found = zlib.crc32(
@@ -101,8 +123,8 @@ class Split(NamedTuple):
 
 def split_rows(source: Source) -> Split:
     """
-    The rows of a run. Of a file a tenth is for testing, drawn at random, after copies of rows have
-    been left out of a regression.
+    The rows of a run. Of a file a tenth is for testing, after copies of rows have been left out of
+    a regression: random rows, whole groups, or the last rows in time.
 
     :raises ValueError: for columns that cannot be used, or too few rows.
     :raises FileNotFoundError: if there is no such file.
@@ -111,26 +133,49 @@ def split_rows(source: Source) -> Split:
         return _named_set(source)
     cells = read_frame(source.data, source.reading)
     frame, weights, notes = _split_weights(cells, source)
+    frame, labels, said = _without_excluded(frame, source)
     name = source.target
     _require_rows(source, len(frame))
     if name is None and source.data.endswith(".npz") and frame.columns[-1] not in ("y", "Y"):
         raise ValueError(f"{source.name} has no outputs: give the column to predict as target.")
     asked = name, source.task, source.reading
     inputs, target = split_target(frame, *asked, drop_bad=source.drop_bad_targets)
-    rows = _rows(inputs, target, weights)
+    rows = _rows(inputs, target, weights, labels)
     advice = advice_on(target.column.name, target.values, target.num_classes, source.task)
-    notes = (*notes_of(cells), *notes, *advice)
+    notes = (*notes_of(cells), *notes, *said, *advice)
     if target.num_classes is None:
         kept, summed, note = distinct_rows_of(rows.X, rows.y[:, None], rows.weights)
         rows = rows.take(kept)._replace(weights=summed)
         notes += (note,) if note else ()
-    count = len(rows.y)
-    _require_rows(source, count)
-    order = np.random.default_rng(source.split).permutation(count)
+    _require_rows(source, len(rows.y))
+    return _tested(source, rows, target, notes)
+
+
+def _tested(source: Source, rows: Rows, target: Target, notes: tuple[str, ...]) -> Split:
+    """The rows, of which a tenth is for testing."""
+    is_number = isinstance(source.split, int)
+    asked = RANDOM if is_number else str(source.split)
+    is_class = target.num_classes is not None
+    known = rows.X, rows.y, asked, rows.groups
+    found = groups_of(*known, is_class=is_class, reading=source.reading)
+    count, seed = len(rows.y), int(source.split) if is_number else 0
     num_test = max(1, count // 10)
-    train, test = np.sort(order[:-num_test]), np.sort(order[-num_test:])
-    kind = f"random rows of {source.name}, a tenth of it"
-    return Split(rows.take(train), rows.take(test), target.column, notes, kind)
+    if found.of_row is None:
+        order = np.random.default_rng(seed).permutation(count)
+        train, test = order[:-num_test], order[-num_test:]
+    else:
+        of_row, in_time = found.of_row, found.in_time
+        test, train = held_out_rows(count, num_test, seed, of_row, in_time=in_time)
+    train, test = np.sort(train), np.sort(test)
+    comma = "," if found.in_time else ""
+    kind = f"{found.kind}{comma} of {source.name}, a tenth of it"
+    if source.split_by is not None:
+        by = f"{rows.take(test).num_groups} groups by {source.split_by!r}"
+        kind = f"rows of {by} of {source.name}, left out as a whole"
+    tested = rows.take(test)._replace(groups=found.clusters(test))
+    notes += (found.note,) if found.note else ()
+    split = TIME if found.in_time else seed if is_number else RANDOM
+    return Split(rows.take(train), tested, target.column, notes, kind, split=split)
 
 
 def read_pairs(path: str, source: Source, target: Column, name: str | None = None) -> Rows:
@@ -143,6 +188,7 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :raises ValueError: if there is no such column, or a cell is no number or no known label.
     """
     frame, weights, _ = _split_weights(read_frame(path, source.reading), source)
+    labels = _group_column(frame, source) if source.split_by in frame else None
     name = column_named(name or target.name, list(frame.columns), path)
     values = read_target(cells_of(frame[name], target.na_values), target)
     bad = np.flatnonzero(~np.isfinite(values))
@@ -157,7 +203,11 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
         raise ValueError(
             f"row_weights {source.row_weights!r} must be above 0 in a row to score or more."
         )
-    return _rows(frame.drop(columns=name), Target(target, values), weights)
+    rows = _rows(frame.drop(columns=name), Target(target, values), weights, labels)
+    if source.split == TIME and len(rows.y):
+        found = groups_of(rows.X, rows.y, TIME, reading=source.reading)
+        return rows._replace(groups=found.clusters(np.arange(len(rows.y))))
+    return rows if labels is None else rows._replace(groups=pd.factorize(rows.groups)[0])
 
 
 def _require_rows(source: Source, count: int) -> None:
@@ -176,7 +226,13 @@ def _named_set(source: Source) -> Split:
             f"row_weights must be a column of a file, got {source.row_weights!r} for the data set "
             f"{source.data}; leave it out."
         )
-    found = load(source.data, split=source.split)
+    if source.split == TIME or source.split_by or source.exclude:
+        raise ValueError(
+            f"the data set {source.data} has its own test rows and inputs: leave out --split time, "
+            "--split-by and --exclude, or give a file."
+        )
+    split = source.split if isinstance(source.split, int) else 0
+    found = load(source.data, split=split)
     levels = tuple(map(str, range(found.num_classes or 0)))
     column = Column(found.target_name, "category" if levels else "number", levels=levels)
     train, test = (
@@ -184,16 +240,58 @@ def _named_set(source: Source) -> Split:
         for X, Y in (found.train, found.test)
     )
     return Split(
-        train, test, column, found.notes, f"the test part of {found.name}", found.image_shape
+        train,
+        test,
+        column,
+        found.notes,
+        f"the test part of {found.name}",
+        found.image_shape,
+        split,
     )
 
 
-def _rows(inputs: pd.DataFrame, target: Target, weights: pd.Series | None) -> Rows:
-    """Rows with their labels as texts."""
+def _rows(
+    inputs: pd.DataFrame,
+    target: Target,
+    weights: pd.Series | None,
+    groups: pd.Series | None = None,
+) -> Rows:
+    """Rows with their labels as texts, and the weights and groups of these rows."""
     y = target.values
     if target.num_classes is not None:
         y = np.array(target.column.levels)[y.astype(int)]
-    return Rows(inputs, y, None if weights is None else weights.loc[inputs.index].to_numpy())
+    parts = (None if p is None else p.loc[inputs.index].to_numpy() for p in (weights, groups))
+    return Rows(inputs, y, *parts)
+
+
+def _without_excluded(
+    frame: pd.DataFrame, source: Source
+) -> tuple[pd.DataFrame, pd.Series | None, tuple[str, ...]]:
+    """
+    The table without the columns that are no inputs, the labels of groups, and notes on these.
+
+    :raises ValueError: for an unknown column, or the target.
+    """
+    labels: pd.Series | None = None
+    notes: tuple[str, ...] = ()
+    names = [column_named(n, list(frame.columns), "the table", "exclude") for n in source.exclude]
+    if source.split_by is not None:
+        labels = _group_column(frame, source)
+        notes = (f"rows of equal {labels.name!r} are held out together; it is not an input.",)
+        names.append(str(labels.name))
+    if source.target in names:
+        raise ValueError(
+            f"exclude and split_by must name inputs, got the target {source.target!r}: leave it "
+            "out, or predict another column."
+        )
+    return frame.drop(columns=names), labels, notes
+
+
+def _group_column(frame: pd.DataFrame, source: Source) -> pd.Series:
+    """:raises ValueError: for an unknown column."""
+    name = column_named(str(source.split_by), list(frame.columns), "the table", "split_by")
+    labels = labels_of(cells_of(frame[name], source.reading.na_values))
+    return pd.Series(labels, frame.index, name=name)
 
 
 def _split_weights(

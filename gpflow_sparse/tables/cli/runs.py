@@ -28,24 +28,28 @@ from gpflow_sparse.tables.cli.terminal import (
     trained_model_kept,
 )
 from gpflow_sparse.tables.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
+from gpflow_sparse.tables.estimators.scoring import Scored, chosen_parts, chosen_recipe, score_rows
 from gpflow_sparse.tables.estimators.stored import as_text
 from gpflow_sparse.tables.fitting.calibration import summary
 from gpflow_sparse.tables.fitting.observations import BLOCK
+from gpflow_sparse.tables.fitting.splits import RANDOM, TIME
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.columns import Column
-from gpflow_sparse.tables.reading.tables import as_frame, read_frame
+from gpflow_sparse.tables.reading.tables import as_frame, column_named, read_frame
 from gpflow_sparse.tables.report.report import require_report, write_report
 
 # Rows of a part of predictions; draws of observations do not depend on the parts.
 _PART = 4 * BLOCK
 # Scores of fewer rows are unreliable: of so many the root mean squared error is known to 13 %.
 _FEW_ROWS = 30
+_MORE_DECIMALS = 2  # of predictions than of the target
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 _TITLES = {
     "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
     "error_rate": "error rate",
     "nlpd": "NLPD",
     "crps": "CRPS",
@@ -77,7 +81,8 @@ class Run:
 
         :param begin: value of ``time.perf_counter`` at which the time of the run began.
         """
-        passed = time.perf_counter() - begin
+        seconds = 60.0 * (self.minutes or 0.0) - (time.perf_counter() - begin)
+        seconds = max(0.0, _share(split) * seconds)
         options, method = dict(self.options), kind_of(self.method)
         if split.image_shape is not None and (method.takes_images or self.method == AUTO):
             options.setdefault("image_shape", ",".join(map(str, split.image_shape)))
@@ -85,10 +90,11 @@ class Run:
         return kind(
             self.method,
             method_options={"seed": 0} | options,
-            time_budget=None if self.minutes is None else max(0.0, 60.0 * self.minutes - passed),
+            time_budget=None if self.minutes is None else seconds,
             verbose=True,
             checkpoint_dir=checkpoint_dir,
             reading=self.source.reading,
+            split=TIME if split.split == TIME else RANDOM,
         )
 
 
@@ -108,6 +114,7 @@ def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool
     plot = plot and _can_report(folder.path / PAGE)
     phase(f"reading {run.source.name}")
     split = split_rows(run.source)
+    run = dataclasses.replace(run, source=dataclasses.replace(run.source, split=split.split))
     described = run.record() | {"checksum": split.checksum}
     folder.begin(described, resume=resume)
     steps = run.method != AUTO and run.minutes is None
@@ -122,18 +129,24 @@ def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool
     with trained_model_kept(folder.path):
         phase(f"scoring {len(split.test.y)} test rows")
         scored = score_rows(estimator, *split.test)
-        record = described | _results(estimator, split, scored.scores, time.perf_counter() - begin)
-        print_scores(estimator.recipe_.full_title, scored.scores, split.kind, len(split.test.y))
+        record = described | _results(estimator, split, scored, time.perf_counter() - begin)
+        print_scores(estimator, scored, split.kind)
         folder.write(record, finished=not (estimator.interrupted_ and steps))
         if plot:
             write_page(folder.path / PAGE, estimator, scored, _shown(record))
+        if split.split == TIME and not estimator.interrupted_:
+            record["trained_on_all"] = True
+            _train_on_all(run, estimator, split, begin)
+            save_of_run(estimator.model_, folder.model, {"estimator": as_text(estimator)})
+            folder.write(record, finished=True)
+            steps = False  # which checkpoints have
     click.echo(f"model and scores are in {folder.path}", err=True)
     if estimator.interrupted_:
         stopped_training(can_resume=steps)
     return record
 
 
-def _train(run: Run, estimator: Any, split: Split) -> None:
+def _train(run: Run, estimator: Any, split: Split, *, has_notes: bool = True) -> None:
     """Fit the estimator to the training rows, with its progress on standard error."""
     weights = split.train.weights
     if run.source.row_weights is None:  # then only copies of rows have weights
@@ -141,11 +154,40 @@ def _train(run: Run, estimator: Any, split: Split) -> None:
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         # a note of the split has said it of --row-weights
         warnings.filterwarnings("ignore", "sample_weight has")
-        estimator.fit(split.train.X, split.train.y, weights)
-    for note in estimator.encoder_.notes_:
+        estimator.fit(split.train.X, split.train.y, weights, split.train.groups)
+    for note in estimator.encoder_.notes_ if has_notes else ():
         click.echo(f"  {note}", err=True)
     estimator.target_ = split.target
     estimator.checkpoint_dir = None  # of this run only
+
+
+def _share(split: Split) -> float:
+    """The share of the time in which a model is trained that is scored."""
+    return 0.75 if split.split == TIME else 1.0
+
+
+def _train_on_all(run: Run, estimator: Any, split: Split, begin: float) -> None:
+    """
+    Train the method that was chosen once more, on test rows too: the rows after these are what a
+    model of rows in time is for, and it was scored on rows that follow its own.
+    """
+    phase("training the model again, on the test rows too")
+    rows = split.joined()
+    options = dataclasses.asdict(chosen_recipe(estimator))
+    if "classes_" not in vars(estimator):
+        options["transform"] = estimator.model_.standardizer.y_transform
+    known = {name: getattr(estimator, name) for name in ("attempts_", "reason_")}
+    given = estimator.get_params(deep=False)
+    left = None if run.minutes is None else 60.0 * run.minutes - (time.perf_counter() - begin)
+    estimator.set_params(
+        method=estimator.method_,
+        method_options=options,
+        warm_start=True,
+        time_budget=None if left is None else max(1.0, left),
+    )
+    _train(run, estimator, split._replace(train=rows), has_notes=False)
+    estimator.set_params(**given)
+    vars(estimator).update(known)
 
 
 def _usual_folder(run: Run) -> Path:
@@ -166,17 +208,16 @@ def _announce(run: Run, split: Split) -> None:
             click.echo(f"  {note}", err=True)
 
 
-def _results(
-    estimator: Any, split: Split, scores: dict[str, float], seconds: float
-) -> dict[str, Any]:
+def _results(estimator: Any, split: Split, scored: Scored, seconds: float) -> dict[str, Any]:
     """What the record of a finished run holds beside the run."""
     return {
         "title": estimator.recipe_.full_title,
         "chosen": estimator.method_,
         "reason": estimator.reason_,
         "attempts": [attempt._asdict() for attempt in estimator.attempts_],
-        "transform": estimator.model_.standardizer.y_transform,
-        "scores": scores,
+        **chosen_parts(estimator),
+        "scores": scored.scores,
+        "standard_errors": scored.errors,
         "kind_of_rows": split.kind,
         "num_train": len(split.train.y),
         "num_test": len(split.test.y),
@@ -208,16 +249,26 @@ def load(path: Path) -> Any:
     return found
 
 
-def read_inputs(estimator: Any, data: Path, reading: ReadingOptions) -> pd.DataFrame:
-    """The columns of training from a file."""
+def read_inputs(
+    estimator: Any, data: Path, reading: ReadingOptions, identifier: str | None = None
+) -> tuple[pd.DataFrame, pd.Series]:
+    """
+    The columns of training from a file, and what names its rows.
+
+    :param identifier: a column; None for the numbers of rows, counted from 1.
+    :raises ValueError: for an unknown column.
+    """
     frame = as_frame(read_frame(data, reading))
+    labels = pd.Series(np.arange(1, len(frame) + 1), name="row")
+    if identifier is not None:
+        labels = frame[column_named(identifier, list(frame.columns), str(data), "id")]
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
     frame = estimator.encoder_.select(frame, data)
     for note in estimator.encoder_.gaps(frame):
         click.echo(note, err=True)
-    return frame
+    return frame, labels
 
 
 def rows_to_score(
@@ -245,6 +296,11 @@ def rows_to_score(
         return rows, f"rows of {data.name}"
     if not path.is_dir():
         raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
+    if folder.read().get("trained_on_all"):
+        raise ValueError(
+            f"data is missing: the model in {path} was trained on all rows after its scores, which "
+            "run.json has; give later rows by --data."
+        )
     split = split_rows(source)
     if split.checksum != folder.read()["checksum"]:
         raise ValueError(
@@ -254,11 +310,25 @@ def rows_to_score(
     return split.test, split.kind
 
 
-def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int) -> None:
-    """Print scores as a table, and what kind of rows they were measured on."""
-    shown = [name for name in _TITLES if name in scores]
-    cells = [title, *(f"{scores[name]:.4g}" for name in shown)]
-    print_table(("model", *(_TITLES[name] for name in shown)), [tuple(cells)])
+def print_scores(estimator: Any, scored: Scored, kind: str) -> None:
+    """
+    Print what was chosen, the scores of what was tried on held-out rows of the training, and scores
+    with their standard errors, and what kind of rows these were measured on.
+    """
+    parts = [f"{name} {words}" for name, words in chosen_parts(estimator).items()]
+    if parts:
+        click.echo(f"the model has: {', '.join(parts)}", err=True)
+    if estimator.attempts_:
+        header = ("tried on held-out rows of the training", "NLPD", "error")
+        tried = [(a.method, f"{a.nlpd:.3f}", f"{a.error:.3f}") for a in estimator.attempts_]
+        print_table(header, tried)
+    scores, errors, num_rows = scored.scores, scored.errors, len(scored.Y)
+    rows = [
+        (words, f"{scores[name]:.4g}", f"{errors[name]:.2g}" if name in errors else "")
+        for name, words in _TITLES.items()
+        if name in scores
+    ]
+    print_table((estimator.recipe_.full_title, "score", "standard error"), rows)
     click.echo(f"measured on {num_rows} rows: {kind}", err=True)
     if num_rows < _FEW_ROWS:
         click.echo(
@@ -269,17 +339,28 @@ def print_scores(title: str, scores: dict[str, float], kind: str, num_rows: int)
 
 
 def predictions(
-    estimator: Any, frame: pd.DataFrame, advance: Callable[[int], None]
+    estimator: Any, frame: pd.DataFrame, labels: pd.Series, advance: Callable[[int], None]
 ) -> Iterator[pd.DataFrame]:
     """
     Predictions in original units as named columns, in parts of some thousand rows: mean, standard
     deviation of an observation, and the central 95 % interval, with the median in place of the mean
-    for transformed outputs; or the probability of each class and the likeliest class.
+    for transformed outputs, to two decimals more than the target had in training; or the
+    probability of each class and the likeliest class.
+
+    :param labels: the first column, which names the rows.
+    :raises ValueError: for labels called like a column of predictions.
     """
     for start in range(0, len(frame), _PART):
-        part = frame.iloc[start : start + _PART]
-        yield _predicted(estimator, part)
-        advance(len(part))
+        part = slice(start, start + _PART)
+        table = _predicted(estimator, frame.iloc[part])
+        if labels.name in table:
+            raise ValueError(
+                f"id must be a column with another name than those of predictions, got "
+                f"{labels.name!r}: rename it."
+            )
+        table.insert(0, labels.name, labels.iloc[part].array)
+        yield table
+        advance(len(table))
 
 
 def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
@@ -298,7 +379,9 @@ def _predicted(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
         "upper_95": ends[1],
     }
     names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
-    return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
+    table = pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
+    decimals = getattr(estimator, "decimals_", None)
+    return table if decimals is None else table.round(decimals + _MORE_DECIMALS)
 
 
 def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any]) -> Path:
@@ -310,9 +393,12 @@ def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any
 
 def _shown(record: dict[str, Any]) -> dict[str, Any]:
     """The part of the record of a run that its page shows."""
-    names = ("method", "transform", "minutes", "num_train", "num_test", "seconds")
+    names = (
+        *("method", "transform", "mean", "kernel", "metric"),
+        *("minutes", "num_train", "num_test", "seconds"),
+    )
     shown = {"data": Path(record["source"]["data"]).name, "rows": record["kind_of_rows"]}
-    return shown | {name: record[name] for name in names if record[name] is not None}
+    return shown | {name: record[name] for name in names if record.get(name) is not None}
 
 
 def _can_report(path: Path) -> bool:

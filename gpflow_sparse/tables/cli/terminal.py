@@ -47,6 +47,18 @@ class DataName(HomePath):
         return str(super().convert(value, param, ctx).absolute()) if is_file else value
 
 
+class SplitName(click.ParamType):
+    """The name of a kind of split, or the number of a random one."""
+
+    name = "auto|random|time|number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """:raises click.BadParameter: for another text, or a negative number."""
+        if str(value) not in ("auto", "random", "time") and not str(value).isdecimal():
+            self.fail(f"{value!r} is neither auto, random, time nor a whole number.", param, ctx)
+        return int(value) if str(value).isdecimal() else value
+
+
 def phase(what: str) -> None:
     """Print progress to standard error."""
     click.echo(f"{what} ...", err=True)

@@ -19,6 +19,7 @@ from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Rows whose joint covariance is one matrix.
 _MAX_JOINT_ROWS = 10_000
+_MAX_DECIMALS = 12  # of a target
 
 
 def kind_of_non_numbers(y: Any) -> str:
@@ -73,6 +74,12 @@ def require_target(X: Any, y: Any, estimator: Any) -> None:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     check_consistent_length(X, y)
+
+
+def decimals_of(Y: np.ndarray) -> int | None:
+    """The least number of decimals with which all numbers are written exactly; None above 12."""
+    exact = (n for n in range(_MAX_DECIMALS + 1) if np.array_equal(np.round(Y, n), Y))
+    return next(exact, None)
 
 
 def require_joint(rows: np.ndarray) -> None:

@@ -22,6 +22,7 @@ from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
+    decimals_of,
     kind_of_non_numbers,
     require_function,
     require_joint,
@@ -30,11 +31,14 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_target,
     row_weights,
 )
+from gpflow_sparse.tables.fitting.calibration import will_calibrate
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.encoded import encoded_rows
 from gpflow_sparse.tables.fitting.evaluation import Observations, class_probabilities
 from gpflow_sparse.tables.fitting.observations import sample_outputs
 from gpflow_sparse.tables.fitting.path import fit_task
+from gpflow_sparse.tables.fitting.splits import AUTO as AUTO_SPLIT
+from gpflow_sparse.tables.fitting.splits import group_labels, groups_of
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
@@ -61,6 +65,7 @@ class SparseGPEstimator(BaseEstimator):
         verbose: bool = False,
         checkpoint_dir: Any = None,
         reading: ReadingOptions | None = None,
+        split: str = "auto",
     ) -> None:
         self.method = method
         self.kernel = kernel
@@ -72,6 +77,7 @@ class SparseGPEstimator(BaseEstimator):
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
         self.reading = reading
+        self.split = split
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -80,7 +86,12 @@ class SparseGPEstimator(BaseEstimator):
 
     @frees_graphs
     def _fit(
-        self, X: Any, Y: np.ndarray, weights: np.ndarray | None, labels: Sequence[str] = ()
+        self,
+        X: Any,
+        Y: np.ndarray,
+        weights: np.ndarray | None,
+        labels: Sequence[str] = (),
+        groups: np.ndarray | None = None,
     ) -> Any:
         """
         Encode the inputs, choose and train a model of the standardized rows.
@@ -88,11 +99,15 @@ class SparseGPEstimator(BaseEstimator):
         :param Y: outputs [N, P], or positions among the labels [N, 1].
         :param weights: weights of the rows [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
+        :param groups: labels of the groups of the rows [N]; None for none.
         """
         begin = time.perf_counter()
         require_parameters(self)
         if not labels:
-            X, Y, weights = self._without_copies(X, Y, weights)
+            X, Y, weights, groups = self._without_copies(X, Y, weights, groups)
+        is_class = bool(labels)
+        y = Y[:, 0] if is_class else Y
+        found = groups_of(X, y, self.split, groups, is_class=is_class, reading=self.reading)
         options = dict(self.method_options or {})
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
@@ -106,6 +121,7 @@ class SparseGPEstimator(BaseEstimator):
             reading=self.reading,
             weights=weights,
             labels=labels,
+            groups=found,
         )
         options.pop("transform", None)  # which the standardizer has
         passed = time.perf_counter() - begin
@@ -120,6 +136,9 @@ class SparseGPEstimator(BaseEstimator):
         self.recipe_, self.attempts_ = choice.recipe, choice.attempts
         self.method_, self.reason_ = choice.recipe.name, choice.reason
         self.interrupted_ = choice.interrupted
+        is_used = choice.attempts or will_calibrate(choice.recipe, dataset)
+        if found.in_time and is_used and self.split == AUTO_SPLIT:
+            warnings.warn(found.note, stacklevel=6)
         self._use_model(model)
         return self
 
@@ -222,6 +241,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param warm_start: start from the hyperparameters of the last fit.
     :param verbose: print what is tried.
     :param reading: how cells of a DataFrame are read where they do not show it.
+    :param split: which rows are held out where methods are compared and variances corrected:
+        "random" rows; "time", the last ones by the first column that is a date, without one in the
+        order of the rows; or "auto", "time" where a column is a date and rows are predicted worse
+        from rows of other times than from random ones, with a warning.
     :param checkpoint_dir: folder in which the training steps of a method are kept, if it is given
         by name and without ``time_budget``; the next ``fit`` of the same rows goes on from there.
 
@@ -238,7 +261,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         return tags
 
     @atomic
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPRegressor":
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> "SparseGPRegressor":
         """
         Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
 
@@ -251,6 +276,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             left out: neither is a new measurement. Kinds, levels and medians of columns, and the
             choice of a transform, do not depend on weights. The automatic choice tries the methods
             that take weights.
+        :param groups: labels of groups of rows [N], such as patients, which are held out together
+            where methods are compared and variances corrected; None for none.
         :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
             likelihood that does not fit.
         """
@@ -261,22 +288,23 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
                 f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        self._one_dimensional = y.ndim == 1
+        self._one_dimensional, self.decimals_ = y.ndim == 1, decimals_of(y)
         weights, used = row_weights(sample_weight, len(y))
+        labels = group_labels(groups, len(y))
         frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
-        return self._fit(frame, Y, weights)
+        return self._fit(frame, Y, weights, groups=None if labels is None else labels[used])
 
     def _without_copies(
-        self, X: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None
-    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None]:
-        """The rows that are not copies of others, and their weights."""
+        self, X: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None
+    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """The rows that are not copies of others, their weights, and their groups."""
         kept, summed, note = distinct_rows_of(X, Y, weights)
         if note:
             warnings.warn(note, stacklevel=6)
         if weights is None:
             conformal = bool((self.method_options or {}).get("conformal"))
             summed = weights_of_copies(summed, self.method, conformal)
-        return X.iloc[kept], Y[kept], summed
+        return X.iloc[kept], Y[kept], summed, None if groups is None else groups[kept]
 
     def predict(
         self,
@@ -453,13 +481,16 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     """
 
     @atomic
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseGPClassifier":
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> "SparseGPClassifier":
         """
         Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.
         :param sample_weight: as for :class:`SparseGPRegressor`.
+        :param groups: as for :class:`SparseGPRegressor`; None for copies of rows.
         :raises ValueError: for wrong shapes, a single class, labels that nearly all differ or are
             of several types, an unknown method or one that takes no weights, or an unsuitable
             likelihood.
@@ -474,6 +505,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
             )
         require_one_type(labels)
         weights, used = row_weights(sample_weight, len(labels))
+        groups = group_labels(groups, len(labels))
+        groups = None if groups is None else groups[used]
         frame, labels = frame[used], labels[used]
         check_classification_targets(labels)
         require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
@@ -484,7 +517,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
             )
         Y = self._labels.transform(labels)[:, None].astype(np.float64)
-        return self._fit(frame, Y, weights, [str(label) for label in self.classes_])
+        return self._fit(frame, Y, weights, [str(label) for label in self.classes_], groups)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row [N]."""

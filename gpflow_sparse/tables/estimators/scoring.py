@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from gpflow_sparse.data.limits import listed
-from gpflow_sparse.tables.fitting.evaluation import evaluate
+from gpflow_sparse.tables.fitting.evaluation import evaluate, standard_errors
+from gpflow_sparse.tables.fitting.starts import resolved
 
 
 class Scored(NamedTuple):
@@ -21,10 +22,39 @@ class Scored(NamedTuple):
     scores: dict[str, float]
     """See :func:`~gpflow_sparse.tables.fitting.evaluation.evaluate`."""
     predictions: dict[str, np.ndarray]
+    errors: dict[str, float]
+    """Standard errors of scores."""
+
+
+def chosen_recipe(estimator: Any) -> Any:
+    """The recipe of a fitted estimator with kernel and metric that were left open."""
+    recipe, model = estimator.recipe_, estimator.model_
+    has_one = hasattr(recipe, "kernel") and hasattr(model, "kernel")
+    return resolved(recipe, model.kernel) if has_one else recipe
+
+
+def chosen_parts(estimator: Any) -> dict[str, str]:
+    """What a fitted estimator has of transform, mean, kernel and metric, in words by name."""
+    recipe, model = chosen_recipe(estimator), estimator.model_
+    found = {"transform": model.standardizer.y_transform}
+    names = [name for name in ("mean", "kernel", "metric") if hasattr(recipe, name)]
+    found |= {name: str(getattr(recipe, name)) for name in names}
+    if estimator.kernel is not None:
+        found["kernel"] = type(estimator.kernel).__name__
+    if parts := getattr(model, "components", ()):
+        kernels = sorted({type(part.kernel).__name__ for part in parts})
+        found["kernel"] = f"averages of {len(parts)}: {', '.join(kernels)}"
+        if any(part.transform is not None for part in parts):
+            found["transform"] = "averages of none and others"
+    return found
 
 
 def score_rows(
-    estimator: Any, X: pd.DataFrame, y: Any, row_weights: np.ndarray | None = None
+    estimator: Any,
+    X: pd.DataFrame,
+    y: Any,
+    row_weights: np.ndarray | None = None,
+    clusters: np.ndarray | None = None,
 ) -> Scored:
     """
     Scores and predictions of rows, in original units.
@@ -32,6 +62,8 @@ def score_rows(
     :param X: rows with at least the columns of training [N, .].
     :param y: observed outputs [N] or [N, P], or labels [N].
     :param row_weights: weights of the rows [N], 2 counts a row twice; None for 1.
+    :param clusters: numbers of groups of rows whose errors may depend on each other [N]; None where
+        rows are independent.
     :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
         the estimator.
     """
@@ -60,4 +92,5 @@ def score_rows(
         num_classes,
         row_weights=row_weights,
     )
-    return Scored(frame, inputs, Y, *found)
+    errors = standard_errors(found[0], Y, found[1], row_weights, clusters)
+    return Scored(frame, inputs, Y, *found, errors)

@@ -34,7 +34,7 @@ _SCHEMA = {
     "reason": str,
     "attempts": list[dict],
 }
-_OPTIONAL = Given({"classes": list, "type_of_classes": str, "target": Column})
+_OPTIONAL = Given({"classes": list, "type_of_classes": str, "target": Column, "decimals": int})
 
 
 def as_text(estimator: SparseGPEstimator) -> str:
@@ -66,6 +66,8 @@ def as_text(estimator: SparseGPEstimator) -> str:
         classes = estimator.classes_
         kind = {"U": "str", "O": "str", "i": "int", "u": "int", "f": "float", "b": "bool"}
         found |= {"classes": classes.tolist(), "type_of_classes": kind[classes.dtype.kind]}
+    if getattr(estimator, "decimals_", None) is not None:
+        found["decimals"] = estimator.decimals_
     if hasattr(estimator, "target_"):
         found["target"] = dataclasses.asdict(estimator.target_)
     return json.dumps(found, default=_plain)
@@ -125,6 +127,7 @@ def _estimator(found: dict[str, Any], model: gpflow.models.GPModel) -> SparseGPE
         estimator.classes_ = estimator._labels.classes_
     else:
         estimator._one_dimensional = found["is_one_dimensional"]
+        estimator.decimals_ = found.get("decimals")
     if "target" in found:
         estimator.target_ = Column(**found["target"])
     estimator._use_model(model)

@@ -11,8 +11,8 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inference.calibration import has_classes
 from gpflow_sparse.tables.fitting.observations import is_standardized
+from gpflow_sparse.tables.fitting.splits import hold_out
 from gpflow_sparse.tables.methods.base import Recipe
-from gpflow_sparse.tables.methods.rows import shuffled
 from gpflow_sparse.training.calibration import MIN_ROWS as LEAST_ROWS
 
 MIN_ROWS = 8000
@@ -39,13 +39,12 @@ def split_for_calibration(recipe: Recipe, dataset: Dataset) -> tuple[Dataset, Da
         _require_conformal(recipe, dataset)
     if not will_calibrate(recipe, dataset):
         return dataset, None
-    order = shuffled(len(dataset.train[0]), recipe.seed)
-    count = num_held_out(len(order))
-    return dataset.take(np.sort(order[count:])), dataset.take(order[:count])
+    held, rest = hold_out(dataset, num_held_out(dataset.num_train), recipe.seed)
+    return dataset.take(np.sort(rest)), dataset.take(held)
 
 
 def num_held_out(num_rows: int) -> int:
-    """How many of the shuffled training rows, the first, are held out where a model calibrates."""
+    """How many of the training rows are held out where a model calibrates."""
     return min(max(int(_FRACTION * num_rows), LEAST_ROWS), _MAX_ROWS)
 
 

@@ -8,7 +8,9 @@ import pandas as pd
 
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.images import ImageShape, image_shape_of
+from gpflow_sparse.tables.fitting.copies import identifiers_of
 from gpflow_sparse.tables.fitting.observations import has_heavy_tails, is_standardized
+from gpflow_sparse.tables.fitting.splits import INDEPENDENT, Groups
 from gpflow_sparse.tables.fitting.transforms import AUTO_TRANSFORM, resolve, warn_of_outliers
 from gpflow_sparse.tables.methods.convolutional import parse_shape
 from gpflow_sparse.tables.methods.registry import kind_of
@@ -28,6 +30,7 @@ def encoded_rows(
     reading: ReadingOptions | None = None,
     weights: np.ndarray | None = None,
     labels: Sequence[str] = (),
+    groups: Groups = INDEPENDENT,
 ) -> tuple[TableEncoder, Dataset]:
     """
     The rows of a table as standardized training rows, and the encoder that has learned its columns.
@@ -44,14 +47,20 @@ def encoded_rows(
     :param reading: how cells are read where they do not show it.
     :param weights: weights of the rows [N], positive; None for 1.
     :param labels: names of the classes; none for regression.
+    :param groups: of the rows that are held out together.
     :raises ValueError: for a transform of outputs that are not standardized, or a shape of images
         that does not fit the number of columns.
     """
     num_classes = len(labels) or None
     shape = _image_shape(method, options.get("image_shape"), frame.shape[1])
     if shape is None:
-        encoder = TableEncoder(options=reading)
-        X = encoder.fit_transform(frame, Y if Y.shape[1] == 1 else None, num_classes)
+        encoder, identifiers = TableEncoder(options=reading), identifiers_of(frame)
+        used = frame.assign(**dict.fromkeys(identifiers))  # empty columns are not used
+        X = encoder.fit_transform(used, Y if Y.shape[1] == 1 else None, num_classes)
+        encoder.columns_ = tuple(
+            _identifier(column.name) if column.name in identifiers else column
+            for column in encoder.columns_
+        )
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
         X = encoder.transform(frame)
@@ -64,7 +73,7 @@ def encoded_rows(
         outputs,
         num_channels=None if shape is None else shape[2],
         row_weights=weights,
-        transform=_transform(options, X, outputs, is_tried=tries_transforms and not heavy),
+        transform=_transform(options, X, outputs, groups, is_tried=tries_transforms and not heavy),
         robust=heavy,
     )
     rows = standardizer.transform(X, Y)
@@ -78,7 +87,14 @@ def encoded_rows(
         standardizer=standardizer,
         image_shape=shape,
         weights=weights,
+        groups=groups.of_row,
+        in_time=groups.in_time,
     )
+
+
+def _identifier(name: str) -> Column:
+    note = f"{name!r} numbers the rows and is not used."
+    return Column(name, "dropped", note=note)
 
 
 def _image_shape(method: str, text: str | None, num_columns: int) -> ImageShape | None:
@@ -96,7 +112,12 @@ def _image_shape(method: str, text: str | None, num_columns: int) -> ImageShape 
 
 
 def _transform(
-    options: Mapping[str, Any], X: np.ndarray, Y: np.ndarray | None, *, is_tried: bool
+    options: Mapping[str, Any],
+    X: np.ndarray,
+    Y: np.ndarray | None,
+    groups: Groups,
+    *,
+    is_tried: bool,
 ) -> str:
     """The transform of outputs ``Y`` to standardize, None if there are none."""
     transform: str = options.get("transform", AUTO_TRANSFORM)
@@ -107,4 +128,4 @@ def _transform(
         )
     if Y is None or (transform == AUTO_TRANSFORM and not is_tried):
         return "none"
-    return resolve(transform, X, Y, options["seed"])
+    return resolve(transform, X, Y, options["seed"], groups)

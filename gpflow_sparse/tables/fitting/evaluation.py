@@ -1,12 +1,14 @@
 """Scores of a trained model on rows of data."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from scipy import stats
+from sklearn.metrics import r2_score
 
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.tables.fitting.observations import blocks, can_sample, sample_outputs
@@ -38,14 +40,15 @@ def evaluate(
     :param num_classes: None for regression.
     :param chunk_size: rows per call of the model; bounds the memory.
     :param row_weights: weights of the rows ``[N]``, 2 counts a row twice; None for 1.
-    :return: metrics by name (regression: rmse of the point predictions, nlpd, crps, coverage of the
-        95 % intervals of :meth:`Observations.interval`, and rmse and nlpd of standardized
-        outputs; classification: error_rate, nlpd, brier, ece), and the predictions that they score:
-        probabilities; or point (mean, or median of transformed outputs), variance, probability
-        integral transform (pit) and the probability of the smallest central interval that holds the
-        observation (central). CRPS, pit and central are in closed form for Gaussian noise, and
-        otherwise from 2,000 draws of every observation; likelihoods without draws are replaced by a
-        Gaussian with mean and variance of the observation.
+    :return: metrics by name (regression: rmse, mae and r2 of the point predictions, nlpd, crps,
+        coverage of the 95 % intervals of :meth:`Observations.interval`, and rmse and nlpd of
+        standardized outputs; classification: error_rate, nlpd, brier, ece), and the predictions
+        that they score: probabilities; or point (mean, or median of transformed outputs), variance,
+        probability integral transform (pit) and the probability of the smallest central interval
+        that holds the observation (central); also the log density, and the CRPS, of each row. CRPS,
+        pit and central are in closed form for Gaussian noise, and otherwise from 2,000 draws of
+        every observation; likelihoods without draws are replaced by a Gaussian with mean and
+        variance of the observation.
     """
     density = standardizer.predict_log_density(model, X, Y, chunk_size)
     nlpd = -float(np.average(density, weights=row_weights))
@@ -57,7 +60,7 @@ def evaluate(
             "brier": metrics.brier(Y, P, row_weights),
             "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
-        return scores, {"probabilities": P}
+        return scores, {"probabilities": P, "density": density}
     found = Observations(model, standardizer, standardizer.transform_inputs(X), chunk_size)
     crps, pit, central = found.compare(Y)
     point, _, variance = found.original
@@ -72,13 +75,60 @@ def evaluate(
     standardized = [standardizer.transform_outputs(part) for part in (Y, point)]
     scores = {
         "rmse": metrics.rmse(Y, point, row_weights),
+        "mae": average(np.abs(Y - point)),
+        "r2": float(r2_score(Y, point, sample_weight=row_weights)) if len(Y) > 1 else 0.0,
         "nlpd": nlpd,
         "crps": average(crps),
         "coverage": average(central < 0.95),
         "rmse_standardized": metrics.rmse(standardized[0], standardized[1], row_weights),
         "nlpd_standardized": nlpd + average(standardizer.log_jacobian(Y)),
     }
-    return scores, {"point": point, "variance": variance, "pit": pit, "central": central}
+    predictions = {"point": point, "variance": variance, "pit": pit, "central": central}
+    return scores, predictions | {"density": density, "crps": crps.reshape(len(Y), -1).mean(axis=1)}
+
+
+def standard_errors(
+    scores: Mapping[str, float],
+    Y: np.ndarray,
+    predictions: Mapping[str, np.ndarray],
+    row_weights: np.ndarray | None = None,
+    clusters: np.ndarray | None = None,
+) -> dict[str, float]:
+    """
+    Standard errors of scores over other rows of the same kind; of scores that are no means of rows,
+    and of a single row or cluster, there are none.
+
+    :param scores: from :func:`evaluate`, as the predictions.
+    :param clusters: numbers of groups of rows whose errors may depend on each other [N]; None where
+        rows are independent.
+    """
+    losses = {"nlpd": -predictions["density"]}
+    if "probabilities" in predictions:
+        P, labels = predictions["probabilities"], Y[:, 0].astype(int)
+        losses["error_rate"] = (P.argmax(axis=1) != labels).astype(np.float64)
+        losses["brier"] = np.square(P - np.eye(P.shape[1])[labels]).sum(axis=1)
+    else:
+        squares = np.square(Y - predictions["point"])
+        spread = np.average(np.square(Y - np.average(Y, axis=0, weights=row_weights)), axis=0)
+        half = max(2.0 * scores["rmse"], np.finfo(float).tiny)  # of the error of the square
+        losses |= {"rmse": squares.mean(axis=1) / half, "mae": np.sqrt(squares).mean(axis=1)}
+        losses |= {"crps": predictions["crps"], "coverage": (predictions["central"] < 0.95).mean(1)}
+        if spread.all():
+            losses["r2"] = (squares / spread).mean(axis=1)
+    found = {name: _standard_error(loss, row_weights, clusters) for name, loss in losses.items()}
+    return {name: found[name] for name in scores if np.isfinite(found.get(name, np.nan))}
+
+
+def _standard_error(
+    losses: np.ndarray, row_weights: np.ndarray | None, clusters: np.ndarray | None
+) -> float:
+    """The standard error of a mean of losses [N], from its sums over clusters."""
+    weights = np.ones(len(losses)) if row_weights is None else row_weights
+    parts = weights / weights.sum() * (losses - np.average(losses, weights=weights))
+    if clusters is not None:
+        parts = np.bincount(np.unique(clusters, return_inverse=True)[1], parts)
+    count = len(parts)
+    return float(np.sqrt(count / (count - 1) * np.sum(parts**2))) if count > 1 else np.nan
 
 
 class Predicted(NamedTuple):

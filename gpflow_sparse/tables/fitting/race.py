@@ -10,13 +10,13 @@ from gpflow_sparse.tables.fitting import tree_mean as trees
 from gpflow_sparse.tables.fitting.attempts import Attempt, Choice, reason_of
 from gpflow_sparse.tables.fitting.calibration import split_for_calibration, will_calibrate
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
+from gpflow_sparse.tables.fitting.splits import hold_out
 from gpflow_sparse.tables.fitting.starts import InitialHyperparameters, StartSearch, resolved
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import AUTO, recipe_of
-from gpflow_sparse.tables.methods.rows import shuffled
 from gpflow_sparse.tables.methods.simple import Simple
 from gpflow_sparse.training.calibration import calibration_improvement
 
@@ -53,11 +53,11 @@ class Race:
         # rows that choose the best of several models would flatter it in its calibration too
         rows, _ = split_for_calibration(recipe_of(AUTO, **task.options), task.dataset)
         num_rows, seed = len(rows.train[0]), int(task.options.get("seed", 0))
-        order = shuffled(num_rows, seed)
         least = min(_MIN_HELD_OUT, num_rows // 4)
         count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * num_rows)))
-        self.held_out: Dataset = rows.take(order[:count])
-        self.rest = task.on(rows.take(order[count:]))
+        held_out, rest = hold_out(rows, count, seed)
+        self.held_out: Dataset = rows.take(held_out)
+        self.rest = task.on(rows.take(rest))
         self._starts = InitialHyperparameters(self.rest.dataset, task.likelihood, task.kernel)
         self._trees: trees.TreeMean | None = None
         self._longest = 0.0  # time of a candidate without its steps

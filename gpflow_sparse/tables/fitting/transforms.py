@@ -11,7 +11,7 @@ from scipy import stats
 from gpflow_sparse import initialization
 from gpflow_sparse.data.standardize import TRANSFORMS, Standardizer
 from gpflow_sparse.tables.fitting.calibration import num_held_out
-from gpflow_sparse.tables.methods.rows import shuffled
+from gpflow_sparse.tables.fitting.splits import INDEPENDENT, Groups, held_out_rows
 
 AUTO_TRANSFORM = "auto"
 # Rows to which hyperparameters are fitted, rows on which predictions are conditioned, and held-out
@@ -34,6 +34,7 @@ def resolve(
     X: np.ndarray,
     Y: np.ndarray,
     seed: int = 0,
+    groups: Groups = INDEPENDENT,
     report: Callable[[str], Any] = lambda line: None,
 ) -> str:
     """
@@ -49,12 +50,15 @@ def resolve(
     :param X: inputs ``[N, D]``.
     :param Y: outputs ``[N, P]``.
     :param seed: of the recipe, whose order of the rows this is.
+    :param groups: of the rows.
     """
     if transform != AUTO_TRANSFORM:
         return transform
     if len(X) <= _MIN_ROWS or np.abs(stats.skew(Y, axis=0)).max() < _MIN_SKEWNESS:
         return "none"
-    order = shuffled(len(X), seed)[num_held_out(len(X)) :][: _GIVEN + _HELD_OUT]
+    of_row, count = groups.of_row, num_held_out(len(X))
+    _, order = held_out_rows(len(X), count, seed, of_row, in_time=groups.in_time)
+    order = order[: _GIVEN + _HELD_OUT]
     held_out = order[: min(_HELD_OUT, len(order) // 3)]
     given = order[len(held_out) :][:_GIVEN]
     names = [name for name in TRANSFORMS if name != "log" or np.all(Y > 0.0)]

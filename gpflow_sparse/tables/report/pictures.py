@@ -23,13 +23,31 @@ _GRID, _AVERAGED = 12, 40
 _PATCHES_ACROSS = 10
 _MAX_LETTERS = 20  # of a name beside an axis
 
+# Kinds of PredictionErrorDisplay, labels and captions.
+_ERRORS = (
+    (
+        "actual_vs_predicted",
+        "observed",
+        f"Observed against predicted {{name}}, at most {_MAX_POINTS} rows: the closer to the line, "
+        "the better. Points that leave the line on one side show values that are predicted too low "
+        "or too high.",
+    ),
+    (
+        "residual_vs_predicted",
+        "residual of",
+        f"Residuals, observed minus predicted {{name}}, at most {_MAX_POINTS} rows: a band around "
+        "zero without a shape leaves nothing to learn. A curve is an effect that the model misses, "
+        "and a funnel is noise that grows with the prediction.",
+    ),
+)
+
 Figures = dict[str, Any]
 """Figures of matplotlib by caption."""
 
 
 def draw_accuracy(Y: np.ndarray, point: np.ndarray, names: Sequence[str]) -> Figures:
     """
-    Observed outputs against predicted ones, a figure for each of the first four outputs.
+    Observed outputs and residuals against predicted ones, figures of the first four outputs.
 
     :param Y: observed outputs [N, P].
     :param point: predicted outputs [N, P].
@@ -37,18 +55,19 @@ def draw_accuracy(Y: np.ndarray, point: np.ndarray, names: Sequence[str]) -> Fig
     """
     figures = {}
     for name, observed, predicted in list(zip(names, Y.T, point.T, strict=True))[:_MAX_OUTPUTS]:
-        figure = _panel()
-        sklearn_metrics.PredictionErrorDisplay.from_predictions(
-            observed,
-            predicted,
-            kind="actual_vs_predicted",
-            subsample=_MAX_POINTS,
-            random_state=0,
-            ax=figure.axes[0],
-            scatter_kwargs={"s": 8, "alpha": 0.5},
-        )
-        figure.axes[0].set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
-        figures[f"Observed against predicted {name}, at most {_MAX_POINTS} rows."] = figure
+        for kind, label, caption in _ERRORS:
+            figure = _panel()
+            sklearn_metrics.PredictionErrorDisplay.from_predictions(
+                observed,
+                predicted,
+                kind=kind,
+                subsample=_MAX_POINTS,
+                random_state=0,
+                ax=figure.axes[0],
+                scatter_kwargs={"s": 8, "alpha": 0.5},
+            )
+            figure.axes[0].set(xlabel=f"predicted {name}", ylabel=f"{label} {name}")
+            figures[caption.format(name=name)] = figure
     return figures
 
 
@@ -65,8 +84,8 @@ def draw_transforms(pit: np.ndarray) -> Figures:
     axis.set(xlabel="probability integral transform", ylabel="density")
     caption = (
         "Probability integral transform, the predicted distribution function at the observation: "
-        "flat, within the gray band nine bins in ten, if the predictions are calibrated. Peaks at "
-        "both ends: intervals are too narrow; in the middle: too wide."
+        "flat, within the gray band nine bins in ten, if the predictions are calibrated. With "
+        "peaks at both ends intervals are too narrow, with one in the middle too wide."
     )
     return {caption: figure}
 
@@ -101,8 +120,15 @@ def draw_classes(labels: np.ndarray, P: np.ndarray, names: Sequence[str]) -> Fig
         colorbar=False,
         ax=matrix.axes[0],
     )
-    caption = f"Fraction of rows of {what} by predicted probability: on the diagonal if calibrated."
-    return {caption: curve, "Observed and predicted classes: numbers of rows.": matrix}
+    caption = (
+        f"Fraction of rows of {what} by predicted probability: on the diagonal if calibrated. "
+        "Below it probabilities are too high, above it too low."
+    )
+    of_matrix = (
+        "Observed and predicted classes: numbers of rows. Those off the diagonal are errors, and "
+        "show which classes are taken for each other."
+    )
+    return {caption: curve, of_matrix: matrix}
 
 
 def importance(estimator: Any, frame: pd.DataFrame, Y: np.ndarray) -> pd.Series:
@@ -138,14 +164,14 @@ def importance(estimator: Any, frame: pd.DataFrame, Y: np.ndarray) -> pd.Series:
 
 def draw_columns(
     estimator: Any, frame: pd.DataFrame, inputs: np.ndarray, Y: np.ndarray
-) -> tuple[Figures, list[str]]:
+) -> tuple[Figures, pd.Series]:
     """
     The importance of columns and partial dependence on the most important ones.
 
     :param frame: the columns of training [N, .].
     :param inputs: the encoded rows [N, D].
     :param Y: outputs [N, P], or positions of the classes [N, 1].
-    :return: figures, and names of the columns that are compared, the most important first.
+    :return: figures, and the importance of the columns that are compared, the largest first.
     """
     order = np.random.default_rng(0).permutation(len(frame))[:_MOST_ROWS]
     sample, encoded = frame.iloc[order], pd.DataFrame(inputs[order])
@@ -169,7 +195,7 @@ def draw_columns(
     ends = np.array([axis.get_ylim() for axis in axes]).reshape(-1, 2)
     for axis in axes:  # of one scale, or every effect would look large
         axis.set_ylim(ends[:, 0].min(), ends[:, 1].max())
-    return figures | curves, list(found.index)
+    return figures | curves, found
 
 
 def _draw_bars(found: pd.Series, *, is_class: bool) -> Figures:
@@ -183,7 +209,8 @@ def _draw_bars(found: pd.Series, *, is_class: bool) -> Figures:
     axis.set_xlabel(f"increase of the {'mean negative log probability' if is_class else 'RMSE'}")
     caption = (
         "Permutation importance: how much worse the predictions get if the cells of this column "
-        f"are those of other rows. Shown are {len(bars)} of the {len(found)} columns compared."
+        f"are those of other rows. Of columns that say the same each seems to matter less than all "
+        f"do together; shown are {len(bars)} of the {len(found)} columns compared."
     )
     return {caption: figure}
 
@@ -219,7 +246,11 @@ def draw_dependence(
     if is_level:
         shown = np.unique(values)
         axis.set_xticks(range(len(shown)), [level[:_MAX_LETTERS] for level in shown])
-    return {f"Partial dependence on {name}: the {what}, all other columns as they are.": figure}
+    caption = (
+        f"Partial dependence on {name}: the {what}, all other columns as they are. It is what the "
+        "model has learned, not what a change of the column would cause."
+    )
+    return {caption: figure}
 
 
 def draw_patches(model: Any) -> Figures:

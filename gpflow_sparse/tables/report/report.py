@@ -14,7 +14,7 @@ import pandas as pd
 from gpflow_sparse.data import metrics
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.persistence import files
-from gpflow_sparse.tables.estimators.scoring import Scored, score_rows
+from gpflow_sparse.tables.estimators.scoring import Scored, chosen_parts, score_rows
 from gpflow_sparse.tables.fitting.calibration import describe_calibration
 from gpflow_sparse.tables.report import pictures
 
@@ -22,7 +22,7 @@ _WRITER = "gpflow_sparse.tables.report"
 _START = 1000  # characters at the start of a page in which its writer is named
 _FEW_ROWS = 30  # fewer do not show whether predictions are calibrated
 _MAX_DIAGNOSED = 2000  # rows
-_MAX_SURPRISING, _MAX_CELLS = 10, 4  # rows, and their cells of the most important columns
+_MAX_WORST, _MAX_CELLS = 10, 4  # rows, and their cells of the most important columns
 
 
 def require_report(path: Path) -> None:
@@ -73,8 +73,8 @@ def write_report(
         labels that are no classes of the estimator.
     """
     require_report(path)
-    frame, inputs, Y, scores, predictions = scored or score_rows(estimator, X, y)
-    figures, order = _draw(estimator, frame, inputs, Y, predictions)
+    frame, inputs, Y, scores, predictions, errors = scored or score_rows(estimator, X, y)
+    figures, effects, contributions = _draw(estimator, frame, inputs, Y, predictions)
     found = _diagnose(estimator, inputs, Y)
     text = _template().render(
         writer=_WRITER,
@@ -86,10 +86,14 @@ def write_report(
         num_rows=len(Y),
         is_few=len(Y) < _FEW_ROWS,
         scores=scores,
+        errors=errors,
+        chosen=chosen_parts(estimator),
         constant=_constant(Y, hasattr(estimator, "classes_")),
         advice=found.pop("advice"),
         figures=[(caption, _png(figure)) for caption, figure in figures.items()],
-        surprising=_surprising(estimator, frame, Y, predictions, order[:_MAX_CELLS]),
+        effects=[(caption, _png(figure)) for caption, figure in effects.items()],
+        contributions=[{"column": k, "increase": float(v)} for k, v in contributions.items()],
+        worst=_worst(estimator, frame, Y, predictions, list(contributions.index)[:_MAX_CELLS]),
         attempts=[attempt._asdict() for attempt in getattr(estimator, "attempts_", ())],
         notes=estimator.encoder_.notes_,
         diagnostics=found,
@@ -117,8 +121,8 @@ def _draw(
     inputs: np.ndarray,
     Y: np.ndarray,
     predictions: dict[str, np.ndarray],
-) -> tuple[pictures.Figures, list[str]]:
-    """Figures by caption, and names of columns, the most important first; of images none."""
+) -> tuple[pictures.Figures, pictures.Figures, pd.Series]:
+    """Figures of errors and of columns by caption, and importances of columns; of images none."""
     if "probabilities" in predictions:
         names = [str(label) for label in estimator.classes_]
         figures = pictures.draw_classes(Y[:, 0].astype(int), predictions["probabilities"], names)
@@ -126,22 +130,20 @@ def _draw(
         figures = pictures.draw_accuracy(Y, predictions["point"], _outputs("y", Y))
         figures |= pictures.draw_transforms(predictions["pit"])
     if estimator.recipe_.takes_images:
-        return figures | pictures.draw_patches(estimator.model_), []
-    of_columns, order = pictures.draw_columns(estimator, frame, inputs, Y)
-    return figures | of_columns, order
+        return figures, pictures.draw_patches(estimator.model_), pd.Series(dtype=float)
+    return figures, *pictures.draw_columns(estimator, frame, inputs, Y)
 
 
 def _diagnose(estimator: Any, inputs: np.ndarray, Y: np.ndarray) -> dict[str, Any]:
     """
-    Diagnostics with names of columns, and the advice that follows from them; without bounds, which
-    are about the rows of training.
+    Diagnostics, and the advice that follows from them; without bounds, which are about the rows of
+    training, and without lengthscales, which are of encoded columns: columns of the table have an
+    importance.
     """
     rows = np.random.default_rng(0).permutation(len(Y))[:_MAX_DIAGNOSED]
     pair = estimator.model_.standardizer.transform(inputs[rows], Y[rows])
     found = diagnostics(estimator.model_, pair, held_out=True)
-    names = estimator.encoder_.get_feature_names_out()
-    for entry in found["hyperparameters"]["columns"] or ():
-        entry["column"] = names[entry["column"]]
+    found["hyperparameters"]["columns"] = None
     found["advice"] = advice(found)
     del found["bound"]
     return found
@@ -154,7 +156,7 @@ def _constant(Y: np.ndarray, is_class: bool) -> float:
     return metrics.rmse(Y, np.broadcast_to(Y.mean(axis=0), Y.shape))
 
 
-def _surprising(
+def _worst(
     estimator: Any,
     frame: pd.DataFrame,
     Y: np.ndarray,
@@ -165,7 +167,7 @@ def _surprising(
     if "probabilities" in predictions:
         P, labels = predictions["probabilities"], Y[:, 0].astype(int)
         likelihood = P[np.arange(len(Y)), labels]
-        rows = np.argsort(likelihood, kind="stable")[:_MAX_SURPRISING]
+        rows = np.argsort(likelihood, kind="stable")[:_MAX_WORST]
         columns = {
             "observed": estimator.classes_[labels[rows]],
             "its probability": likelihood[rows],
@@ -175,7 +177,7 @@ def _surprising(
         pit = predictions["pit"]
         tail = np.minimum(pit, 1.0 - pit).min(axis=1)
         distance = np.abs(Y - predictions["point"]) / np.sqrt(predictions["variance"])
-        rows = np.lexsort((-distance.max(axis=1), tail))[:_MAX_SURPRISING]
+        rows = np.lexsort((-distance.max(axis=1), tail))[:_MAX_WORST]
         ends = estimator.predict_interval(frame.iloc[rows]).reshape(len(rows), 2, -1)
         parts = {"observed": Y[rows], "predicted": predictions["point"][rows]}
         parts |= {"from": ends[:, 0], "to": ends[:, 1]}

@@ -60,14 +60,20 @@ def test_a_run_is_the_estimator_fitted_to_its_training_rows(run, here):
     assert record["title"] == "SOLVE-GP(12+8)"
     assert set(record["versions"]) >= {"gpflow", "tensorflow", "numpy"}
     columns = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
-    assert list(columns) == ["mean", "standard_deviation", "lower_95", "upper_95"]
-    np.testing.assert_allclose(columns["mean"], mean, rtol=1e-9)
+    assert list(columns) == ["row", "mean", "standard_deviation", "lower_95", "upper_95"]
+    np.testing.assert_array_equal(columns["row"], np.arange(1, 81))
+    np.testing.assert_array_equal(columns["mean"], np.round(mean, 6))  # the prices have 4 decimals
     np.testing.assert_allclose(
-        columns["upper_95"] - columns["mean"], 1.959964 * columns["standard_deviation"], rtol=1e-6
+        columns["upper_95"] - columns["mean"], 1.959964 * columns["standard_deviation"], atol=3e-6
     )
     loaded = gs.load(here / "run" / "model.safetensors")
     assert loaded.checkpoint_dir is None  # of the run
-    np.testing.assert_array_equal(loaded.predict(frame[["width", "height"]]), columns["mean"])
+    again = loaded.predict(frame[["width", "height"]])
+    np.testing.assert_array_equal(np.round(again, 6), columns["mean"])
+    assert (record["kernel"], record["transform"]) == ("matern52", "none")
+    errors = (mean - frame["price"])[test] ** 2
+    found = record["standard_errors"]["rmse"]
+    np.testing.assert_allclose(found, errors.std(ddof=1) / np.sqrt(8) / (2 * expected))
 
 
 def test_rows_of_another_file_are_scored_whatever_the_order_of_its_columns(run, here, rng):
@@ -106,8 +112,8 @@ def test_labels_keep_their_names(run, rng, tmp_path):
     assert last_json(out)["scores"]["error_rate"] < 0.4
     code, out, err = run("predict", "--model", "run", "--data", "my.csv")
     frame = pd.read_csv(io.StringIO(out))
-    assert list(frame.columns) == ["probability_down", "probability_up, or so", "class"]
-    np.testing.assert_allclose(frame.iloc[:, 0] + frame.iloc[:, 1], 1.0, rtol=1e-9)
+    assert list(frame.columns) == ["row", "probability_down", "probability_up, or so", "class"]
+    np.testing.assert_allclose(frame.iloc[:, 1] + frame.iloc[:, 2], 1.0, rtol=1e-9)
     assert np.mean(frame["class"] == labels) > 0.7
     write_csv(tmp_path / "other.csv", ["1,2,sideways"], "a,b,way")
     code, _, err = run("evaluate", "--model", "run", "--data", "other.csv")

@@ -37,7 +37,7 @@ def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
     code, out, err = run("predict", "--model", "run", "--data", "new.csv")
     assert code == 0, err
     predicted = pd.read_csv(io.StringIO(out))
-    assert predicted.shape == (len(new), 4)
+    assert predicted.shape == (len(new), 5)
     assert np.isfinite(predicted.to_numpy()).all()
     code, out, err = run("evaluate", "--model", "run", "--data", "scored.csv")
     assert code == 0, err
