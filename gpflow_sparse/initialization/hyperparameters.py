@@ -45,10 +45,6 @@ _MIN_FOR_TAILS = 200  # rows to which scale and tails are fitted, for a comparis
 # rounding makes factorizations fail.
 _LENGTHSCALE_FACTOR = 100.0
 _NOISE_FRACTION = {tf.float64: 2e-5, tf.float32: 1e-3}
-# Deviations of the logarithm of the noise variance a priori: of a fit to some rows, which starts
-# the training of another model; and of one to all rows, which is the model itself. With 1 an exact
-# GP of 25 rows of a function without noise had an NLPD of -1.07 in place of -1.94.
-_NOISE_DEVIATION, _WIDE_NOISE_DEVIATION = 1.0, 3.0
 # Relative decrease of the loss in an iteration at which the fit ends. SciPy's default, 2e-9, took
 # up to 2.6 times the evaluations, with scores of new rows that differed by less than 4e-4.
 _TOLERANCE = 1e-6
@@ -119,9 +115,8 @@ def posterior_mode(
     """
     Fit an exact GP to all rows by L-BFGS, and assign the result to the kernel.
 
-    Priors, bounds and errors are as in :func:`subset_hyperparameters`, but that the prior of the
-    noise variance is three e-folds wide: functions without noise have theirs far below its start.
-    No row is left to test the result. An iteration costs O(N^3).
+    Priors, bounds and errors are as in :func:`subset_hyperparameters`; no row is left to test the
+    result. An iteration costs O(N^3).
 
     :param Y: outputs [N, P].
     :param kernel: the kernel with the starting values; only trainable parameters change.
@@ -138,8 +133,7 @@ def posterior_mode(
     numbers = 1, max_iterations, noise_variance
     rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
-    deviation = _WIDE_NOISE_DEVIATION
-    return _fit(model, max_iterations, noise_variance, summary=_log_evidence, deviation=deviation)
+    return _fit(model, max_iterations, noise_variance, summary=_log_evidence)
 
 
 def local_hyperparameters(
@@ -299,19 +293,17 @@ def _fit(
     noise_variance: float,
     score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
     summary: Callable[[_ExactGPs], float] = lambda fitted: 0.0,
-    deviation: float = _NOISE_DEVIATION,
 ) -> tuple[float, float]:
     """
     Fit a model, and keep its starting values if they have a higher score.
 
     :param noise_variance: its starting value.
     :param summary: a function of the fitted model.
-    :param deviation: of the logarithm of the noise variance a priori.
     :return: the noise variance, and the summary.
     """
     # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
-    _maximize(fitted, max_iterations, _set_priors(fitted, deviation))
+    _maximize(fitted, max_iterations, _set_priors(fitted))
     found = summary(fitted)
     if score(fitted) < score(model):
         return float(noise_variance), found
@@ -342,11 +334,10 @@ def _differentiated(model: _ExactGPs, vector: LogParameters) -> Density:
     return lambda at: vector.differentiate(lambda: -loss(), at)
 
 
-def _set_priors(model: _ExactGPs, deviation: float = _NOISE_DEVIATION) -> list[tuple[float, float]]:
+def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
     """
     Set log-normal priors around the starting values of parameters without a prior.
 
-    :param deviation: of the logarithm of the noise variance.
     :return: bounds of every entry of the trainable variables, which are unconstrained.
     """
     found = gpflow.utilities.parameter_dict(model)
@@ -356,8 +347,7 @@ def _set_priors(model: _ExactGPs, deviation: float = _NOISE_DEVIATION) -> list[t
         start, transform = parameter.numpy(), parameter.transform
         if parameter.prior is not None or transform is None or not np.all(start > 0.0):
             continue
-        width = deviation if parameter is model.noise_variance else 1.0
-        parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(width))
+        parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(1.0))
         if id(parameter) in scales:
             factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
             limits = (start / factor, start * factor)

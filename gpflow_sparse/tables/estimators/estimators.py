@@ -438,7 +438,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     @property
     def _num_outputs(self) -> int:
-        return int(self.model_.standardizer.y_mean.shape[0])
+        return len(self.model_.standardizer.y_mean)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
