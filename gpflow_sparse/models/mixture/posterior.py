@@ -424,14 +424,17 @@ def _about(
         return cov + error[:, :, None] * error[:, None, :]
     deviation = tf.sqrt(tf.maximum(tf.linalg.diag_part(cov), 1e-300))
     correlation = cov / (deviation[:, None] * deviation[None, :])
-    coefficients = transform.hermite(mean, tf.square(deviation)[:, None] + tf.zeros_like(mean))
+    marginal = mean, tf.square(deviation)[:, None] + tf.zeros_like(mean)
+    coefficients = transform.hermite(*marginal)
     error = tf.transpose(coefficients[0] - center)
     total, power = error[:, :, None] * error[:, None, :], tf.ones_like(correlation)
     for coefficient in tf.unstack(coefficients)[1:]:
         power *= correlation
         c = tf.transpose(coefficient)
         total += c[:, :, None] * c[:, None, :] * power
-    return total
+    # what the terms beyond these add to variances, and next to nothing where r is below 1
+    beyond = transform.moments(*marginal)[1] - tf.reduce_sum(tf.square(coefficients[1:]), axis=0)
+    return total + tf.linalg.diag(tf.transpose(beyond))
 
 
 def _groups(states: States, X: tf.Tensor) -> list[slice]:
