@@ -48,7 +48,7 @@ LEVELS = {
 }
 CORE = [name for name in LEVELS if LEVELS[name] < LEVELS["tables"]]
 # Packages that come with the extra ``tables``.
-OF_TABLES = {"pandas", "pyarrow", "click", "jinja2"}
+OF_TABLES = {"pandas", "pyarrow", "narwhals", "click", "jinja2"}
 # What else must not be imported, whatever the levels are.
 APART = {
     "tables/reading": {"models", "training"},
@@ -77,7 +77,7 @@ CEILINGS = {
     "gpflow_sparse": 1018,
     "gpflow_sparse/bases": 1748,
     "gpflow_sparse/covariances": 544,
-    "gpflow_sparse/data": 1528,
+    "gpflow_sparse/data": 1537,
     "gpflow_sparse/diagnosis": 997,
     "gpflow_sparse/inducing_variables": 941,
     "gpflow_sparse/inference": 3333,
@@ -88,11 +88,11 @@ CEILINGS = {
     "gpflow_sparse/persistence": 1751,
     "gpflow_sparse/posteriors": 1223,
     "gpflow_sparse/tables": 158,
-    "gpflow_sparse/tables/cli": 1409,
-    "gpflow_sparse/tables/estimators": 782,
-    "gpflow_sparse/tables/fitting": 2529,
+    "gpflow_sparse/tables/cli": 1411,
+    "gpflow_sparse/tables/estimators": 800,
+    "gpflow_sparse/tables/fitting": 2550,
     "gpflow_sparse/tables/methods": 2140,
-    "gpflow_sparse/tables/reading": 2220,
+    "gpflow_sparse/tables/reading": 2248,
     "gpflow_sparse/tables/report": 464,
     "gpflow_sparse/training": 3319,
     "gpflow_sparse/validation": 1006,
@@ -100,7 +100,7 @@ CEILINGS = {
     "tests/bases": 1594,
     "tests/bench": 1898,
     "tests/covariances": 184,
-    "tests/data": 1057,
+    "tests/data": 1071,
     "tests/hostile": 3506,
     "tests/inducing_variables": 1001,
     "tests/inference": 918,
@@ -113,8 +113,8 @@ CEILINGS = {
     "tests/posteriors": 1171,
     "tests/tables": 0,
     "tests/tables/cli": 1100,
-    "tests/tables/estimators": 745,
-    "tests/tables/fitting": 2070,
+    "tests/tables/estimators": 849,
+    "tests/tables/fitting": 2079,
     "tests/tables/methods": 453,
     "tests/tables/reading": 1930,
     "tests/tables/report": 381,

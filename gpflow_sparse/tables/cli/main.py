@@ -72,7 +72,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @click.option("--split", type=click.IntRange(min=0), default=0, help="Number of the random split.")
 @click.option(
     "--transform",
-    type=click.Choice(["auto", "none", "log", "yeo-johnson"]),
+    type=click.Choice(["auto", "none", "log", "logit", "yeo-johnson"]),
     default="auto",
     help="Transform of the target before the training; densities, intervals and predictions are of "
     "the target itself. The automatic choice tries them on held-out rows of a skewed target; for "

@@ -52,6 +52,7 @@ def encoded_rows(
     if shape is None:
         encoder = TableEncoder(options=reading)
         X = encoder.fit_transform(frame, Y if Y.shape[1] == 1 else None, num_classes)
+        encoder.warn_of_losses(frame)
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
         X = encoder.transform(frame)

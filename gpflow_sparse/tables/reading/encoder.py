@@ -40,6 +40,10 @@ from gpflow_sparse.validation.atomic import atomic
 _MAX_CLASSES = 10
 
 
+class TableWarning(UserWarning):
+    """Cells of a table that cannot be read, or a column that varies and is not used."""
+
+
 class TableEncoder(TransformerMixin, BaseEstimator):
     """
     Numbers from a table with numbers, categories, dates, and missing cells.
@@ -92,6 +96,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         # split_target has seen the target too, which may be the only column with decimals
         usual = frame.attrs["decimal"] if "decimal" in frame.attrs else usual_decimal(frame)
         columns: list[Column] = []
+        self._lost: list[str] = []
         seen: dict[tuple[str, bytes], str] = {}
         for name in frame:
             as_category = isinstance(frame[name].dtype, pd.CategoricalDtype)
@@ -103,6 +108,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 if (earlier := seen.setdefault(key, name)) != name:
                     note = f"{name!r} repeats {earlier!r} and is not used."
                     column = Column(name, "dropped", note=note)
+            elif len(set(labels_of(cells))) > 1:
+                self._lost.append(name)
             columns.append(column)
         if not seen:
             reasons = " ".join(column.note for column in columns[:5])
@@ -232,6 +239,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         taken = {column.name for column in self._used if column.kind != "category"}
         names = (name for column in self._used for name in _names_of(column, taken))
         return np.array(list(names), dtype=object)
+
+    def warn_of_losses(self, X: Any) -> None:
+        """Warn of columns of training rows that vary and are not used, and of unreadable cells."""
+        frame = as_frame(X, list(self.feature_names_in_))
+        notes = [column.note for column in self.columns_ if column.name in self._lost]
+        notes += [
+            f"{column.name!r} has {described(found, column.kind)}, set to the median."
+            for column, _, found in self.encode(frame)[1]
+            if found
+        ]
+        for note in notes:
+            warnings.warn(note, TableWarning, stacklevel=6)
 
     @property
     def notes_(self) -> tuple[str, ...]:
