@@ -32,8 +32,9 @@ class Standardizer(tf.Module):
     :param y_mean: subtracted from the outputs [P]; None leaves outputs (class labels) untouched.
     :param y_scale: the outputs are divided by it [P], positive; None exactly when `y_mean` is.
     :param y_transform: "none"; "log" takes the logarithm of the outputs before their mean is
-        subtracted, "logit" that of y / (1 - y), of outputs between 0 and 1; "yeo-johnson" transforms the outputs after the division: Yeo and Johnson, "A new
-        family of power transformations to improve normality or symmetry", Biometrika 87 (2000).
+        subtracted, "logit" that of y / (1 - y), for outputs between 0 and 1; "yeo-johnson"
+        transforms the outputs after the division: Yeo and Johnson, "A new family of power
+        transformations to improve normality or symmetry", Biometrika 87 (2000).
     :param y_power: powers of "yeo-johnson" from 0 to 2 [P]; 1 changes nothing.
     :raises ValueError: if only one of `y_mean` and `y_scale` is given, a mean and its scale differ
         in length, or transform and powers do not go together.

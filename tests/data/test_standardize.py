@@ -216,9 +216,7 @@ def test_a_transform_that_does_not_fit_is_refused():
     X, Y = np.ones((3, 1)), np.array([[1.0], [0.0], [2.0]])
     with pytest.raises(ValueError, match="must be positive for the transform log"):
         Standardizer.fit(X, Y, transform="log")
-    with pytest.raises(
-        ValueError, match="y_transform must be one of none, log, logit, yeo-johnson"
-    ):
+    with pytest.raises(ValueError, match="must be one of none, log, logit, yeo-johnson"):
         Standardizer.fit(X, Y, transform="sqrt")
     with pytest.raises(ValueError, match="y_power must be given for yeo-johnson"):
         Standardizer([0.0], [1.0], [0.0], [1.0], "yeo-johnson")

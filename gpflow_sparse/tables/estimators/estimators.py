@@ -200,8 +200,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     ``method_options={"calibrate": False}`` trains on all rows instead.
 
     Inputs and outputs are standardized inside; a warning names outputs far from all others, which
-    likelihoods with heavy tails give less weight. A data frame of pandas, polars or Arrow may hold text, booleans, dates and
-    missing cells, see :class:`TableEncoder`; an array may hold NaN.
+    likelihoods with heavy tails give less weight. A data frame of pandas, polars or Arrow may hold
+    text, booleans, dates and missing cells, see :class:`TableEncoder`; an array may hold NaN. A
+    ``TableWarning`` names cells that cannot be read and columns that vary and are not used.
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.

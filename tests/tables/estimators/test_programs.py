@@ -48,8 +48,9 @@ def test_quantiles_are_the_ends_of_intervals(table, model):
 
 def test_what_is_lost_is_a_warning_and_what_is_benign_is_none(table):
     frame, y = table
-    lossy = frame.assign(a=frame["a"].astype(str).where(frame.index > 1, "x"), id=map(str, y))
-    lossy["id"] = "n" + lossy["id"]
+    lossy = frame.assign(
+        a=frame["a"].astype(str).where(frame.index > 1, "x"), id=[f"n{value}" for value in y]
+    )
     with pytest.warns(TableWarning) as found:
         SparseGPRegressor(**EXACT).fit(lossy, y)
     texts = [str(each.message) for each in found if each.category is TableWarning]
@@ -75,7 +76,7 @@ def test_a_constant_target_predicts_itself(value):
     X = np.random.default_rng(0).normal(size=(60, 2))
     mean, deviation = SparseGPRegressor(**EXACT).fit(X, np.full(60, value)).predict(X, True)
     np.testing.assert_allclose(mean, value, atol=1e-6)
-    assert deviation.max() < 0.01
+    assert deviation.max() < 1e-4
 
 
 def test_outliers_do_not_set_the_scale_of_students_t():
