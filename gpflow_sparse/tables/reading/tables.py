@@ -368,6 +368,8 @@ def require_distinct(path: Path, names: Sequence[str]) -> None:
 
 def as_pandas(X: Any) -> Any:
     """A data frame of polars, Arrow or another library as one of pandas; all else as it is."""
+    if isinstance(X, pd.DataFrame):  # whose names may repeat until they are refused
+        return X
     found = nw.from_native(X, eager_only=True, pass_through=True)
     return found.to_pandas() if isinstance(found, nw.DataFrame) else X
 
