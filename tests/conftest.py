@@ -149,23 +149,8 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Other cases of one test in the nightly tier: the rest of a large matrix repeats its assertions
-# over more models, seeds, types and sizes. All cases run where no tier is asked for with ``-m``, as
-# for a new method: ``pytest tests/models tests/test_battery.py -k METHOD``.
-NIGHTLY_CASES = 5
-# Files of which it takes more: values that no other test has for every model, tables of hostile
-# input, and a page that it rebuilds. Of the product for tables it takes all: its cases are methods
-# and kinds of columns.
-NIGHTLY_CASES_OF = {
-    "test_battery.py": 12,
-    "test_fingerprints.py": 100,
-    "test_hostile.py": 100,
-    "test_matrix_page.py": 100,
-}
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases that the default tier leaves out; of every test at least one case stays."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -174,29 +159,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif item.path.name in THINNED:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for found in cases.values():
-        found.sort(key=hash_of_name)
+        found.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         for item in found[max(1, len(found) // THINNED[found[0].path.name]) :]:
             item.add_marker(pytest.mark.nightly)
-    if config.option.markexpr:
-        leave_out(config, items)
-
-
-def hash_of_name(item: pytest.Item) -> int:
-    return zlib.crc32(item.nodeid.encode())
-
-
-def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what neither tier takes, in the order of a hash of the case's name."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("nightly") and "tables" not in item.path.parts:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    surplus = set()
-    for found in cases.values():
-        found.sort(key=hash_of_name)
-        surplus |= set(found[NIGHTLY_CASES_OF.get(found[0].path.name, NIGHTLY_CASES) :])
-    config.hook.pytest_deselected(items=list(surplus))
-    items[:] = [item for item in items if item not in surplus]
 
 
 def pytest_collection_finish() -> None:

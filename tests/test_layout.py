@@ -48,7 +48,7 @@ LEVELS = {
 }
 CORE = [name for name in LEVELS if LEVELS[name] < LEVELS["tables"]]
 # Packages that come with the extra ``tables``.
-OF_TABLES = {"pandas", "pyarrow", "click", "jinja2"}
+OF_TABLES = {"pandas", "pyarrow", "narwhals", "click", "jinja2"}
 # What else must not be imported, whatever the levels are.
 APART = {
     "tables/reading": {"models", "training"},
@@ -77,7 +77,7 @@ CEILINGS = {
     "gpflow_sparse": 1018,
     "gpflow_sparse/bases": 1748,
     "gpflow_sparse/covariances": 544,
-    "gpflow_sparse/data": 1534,
+    "gpflow_sparse/data": 1544,
     "gpflow_sparse/diagnosis": 997,
     "gpflow_sparse/inducing_variables": 941,
     "gpflow_sparse/inference": 3348,
@@ -88,19 +88,19 @@ CEILINGS = {
     "gpflow_sparse/persistence": 1751,
     "gpflow_sparse/posteriors": 1223,
     "gpflow_sparse/tables": 158,
-    "gpflow_sparse/tables/cli": 1659,
-    "gpflow_sparse/tables/estimators": 915,
-    "gpflow_sparse/tables/fitting": 2989,
+    "gpflow_sparse/tables/cli": 1669,
+    "gpflow_sparse/tables/estimators": 934,
+    "gpflow_sparse/tables/fitting": 3018,
     "gpflow_sparse/tables/methods": 2270,
-    "gpflow_sparse/tables/reading": 1993,
+    "gpflow_sparse/tables/reading": 2250,
     "gpflow_sparse/tables/report": 497,
     "gpflow_sparse/training": 3319,
     "gpflow_sparse/validation": 1006,
-    "tests": 4933,
+    "tests": 4897,
     "tests/bases": 1047,
     "tests/bench": 1441,
     "tests/covariances": 154,
-    "tests/data": 956,
+    "tests/data": 968,
     "tests/hostile": 3416,
     "tests/inducing_variables": 743,
     "tests/inference": 806,
@@ -113,10 +113,10 @@ CEILINGS = {
     "tests/posteriors": 1005,
     "tests/tables": 0,
     "tests/tables/cli": 1239,
-    "tests/tables/estimators": 790,
-    "tests/tables/fitting": 2294,
+    "tests/tables/estimators": 895,
+    "tests/tables/fitting": 2303,
     "tests/tables/methods": 587,
-    "tests/tables/reading": 1819,
+    "tests/tables/reading": 1930,
     "tests/tables/report": 389,
     "tests/training": 3638,
     "tests/validation": 252,

@@ -11,7 +11,7 @@ from scipy import stats
 from gpflow_sparse.numerics import yeo_johnson
 from gpflow_sparse.validation import checks
 
-TRANSFORMS = ("none", "log", "yeo-johnson")
+TRANSFORMS = ("none", "log", "logit", "yeo-johnson")
 # Least standard deviation of outputs: its square, times variances down to 1e-12, is above 0.
 _MIN_SCALE = 1e-148
 # Probabilities on each side of the median, and normal score of the largest, for moments of
@@ -32,8 +32,9 @@ class Standardizer(tf.Module):
     :param y_mean: subtracted from the outputs [P]; None leaves outputs (class labels) untouched.
     :param y_scale: the outputs are divided by it [P], positive; None exactly when `y_mean` is.
     :param y_transform: "none"; "log" takes the logarithm of the outputs before their mean is
-        subtracted; "yeo-johnson" transforms the outputs after the division: Yeo and Johnson, "A new
-        family of power transformations to improve normality or symmetry", Biometrika 87 (2000).
+        subtracted, "logit" that of y / (1 - y), for outputs between 0 and 1; "yeo-johnson"
+        transforms the outputs after the division: Yeo and Johnson, "A new family of power
+        transformations to improve normality or symmetry", Biometrika 87 (2000).
     :param y_power: powers of "yeo-johnson" from 0 to 2 [P]; 1 changes nothing.
     :raises ValueError: if only one of `y_mean` and `y_scale` is given, a mean and its scale differ
         in length, or transform and powers do not go together.
@@ -131,8 +132,7 @@ class Standardizer(tf.Module):
         checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
         _require_spread(Y)
-        if transform == "log":
-            Y = _logarithm(Y)
+        Y = _unbounded(Y, transform)
         y_mean, y_scale = (robust_mean_and_scale if robust else _mean_and_scale)(Y, row_weights)
         power = None
         if transform == "yeo-johnson":
@@ -156,8 +156,7 @@ class Standardizer(tf.Module):
         :raises ValueError: for a P other than at fitting, NaN, infinity, or no logarithm.
         """
         Y, mean, scale = self._outputs(Y)
-        if self.y_transform == "log":
-            Y = _logarithm(Y)
+        Y = _unbounded(Y, self.y_transform)
         Z = (Y - mean) / scale
         return (
             Z if self.y_power is None else yeo_johnson.forward(tf.constant(Z), self.y_power).numpy()
@@ -186,7 +185,8 @@ class Standardizer(tf.Module):
         if self.y_power is not None:
             Z = yeo_johnson.inverse(Z, self.y_power)
         Y = self.y_mean + self.y_scale * Z
-        return tf.exp(Y) if self.y_transform == "log" else Y
+        inverse = {"log": tf.exp, "logit": tf.sigmoid}.get(self.y_transform, tf.identity)
+        return inverse(Y)
 
     def to_original_moments(
         self, mean: tf.Tensor, variance: tf.Tensor
@@ -235,6 +235,8 @@ class Standardizer(tf.Module):
         slope = -np.log(scale) * np.ones_like(Y)
         if self.y_transform == "log":
             slope -= np.log(Y)
+        if self.y_transform == "logit":
+            slope -= np.log(Y) + np.log1p(-Y)
         if self.y_power is not None:
             Z = (Y - mean) / scale
             slope += yeo_johnson.log_derivative(tf.constant(Z), self.y_power).numpy()
@@ -322,13 +324,21 @@ def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Vari
     return shift, factor
 
 
-def _logarithm(Y: np.ndarray) -> np.ndarray:
-    if not (Y > 0.0).all():
+def _unbounded(Y: np.ndarray, transform: str) -> np.ndarray:
+    """Outputs after "log" or "logit"; as they are for other transforms."""
+    if transform == "log" and not (Y > 0.0).all():
         raise ValueError(
             f"Y must be positive for the transform log, its smallest value is {Y.min():g}; take "
             "yeo-johnson"
         )
-    return np.log(Y)
+    if transform == "logit" and not ((Y > 0.0) & (Y < 1.0)).all():
+        raise ValueError(
+            f"Y must be between 0 and 1 for the transform logit, got values from {Y.min():g} to "
+            f"{Y.max():g}; take none"
+        )
+    if transform == "logit":
+        return np.log(Y) - np.log1p(-Y)
+    return np.log(Y) if transform == "log" else Y
 
 
 def _mean_and_scale(

@@ -208,7 +208,19 @@ def test_a_transform_that_does_not_fit_is_refused():
     X, Y = np.ones((3, 1)), np.array([[1.0], [0.0], [2.0]])
     with pytest.raises(ValueError, match="must be positive for the transform log"):
         Standardizer.fit(X, Y, transform="log")
-    with pytest.raises(ValueError, match="y_transform must be one of none, log, yeo-johnson"):
+    with pytest.raises(ValueError, match="must be one of none, log, logit, yeo-johnson"):
         Standardizer.fit(X, Y, transform="sqrt")
     with pytest.raises(ValueError, match="y_power must be given for yeo-johnson"):
         Standardizer([0.0], [1.0], [0.0], [1.0], "yeo-johnson")
+
+
+def test_a_logit_comes_back_with_its_density_and_refuses_outputs_at_the_ends():
+    rng = np.random.default_rng(0)
+    Y = 1.0 / (1.0 + np.exp(-rng.normal(2.0, 1.5, size=(200, 1))))
+    scaler = Standardizer.fit(rng.normal(size=(200, 2)), Y, transform="logit")
+    Z, step = scaler.transform_outputs(Y), 1e-6 * Y * (1.0 - Y)
+    assert_allclose(scaler.inverse_outputs(Z), Y, rtol=1e-12)
+    slope = (scaler.transform_outputs(Y + step) - scaler.transform_outputs(Y - step)) / (2 * step)
+    assert_allclose(scaler.log_jacobian(Y), np.log(slope[:, 0]), rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="between 0 and 1 for the transform logit, got values fr"):
+        Standardizer.fit(Y, np.round(Y), transform="logit")

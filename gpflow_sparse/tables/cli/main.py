@@ -87,7 +87,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @click.option("--exclude", multiple=True, help="Column that is not an input; may be repeated.")
 @click.option(
     "--transform",
-    type=click.Choice(["auto", "none", "log", "yeo-johnson"]),
+    type=click.Choice(["auto", "none", "log", "logit", "yeo-johnson"]),
     default="auto",
     help="Transform of the target before the training; densities, intervals and predictions are of "
     "the target itself. The automatic choice tries them on held-out rows of a skewed target; for "

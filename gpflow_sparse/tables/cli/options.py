@@ -93,6 +93,11 @@ _READING: dict[str, dict[str, Any]] = {
         "is_flag": True,
         "help": "Dates of which no cell shows the order have the day before the month.",
     },
+    "--lonlat": {
+        "metavar": "LON,LAT",
+        "help": "Columns of longitudes and latitudes, points of the sphere; none for no such; "
+        "default by name, where they range over 30 degrees or more.",
+    },
 }
 
 
@@ -116,6 +121,9 @@ def chosen_reading(known: Any = None) -> Any:
     chosen = {name: params[name] for name in given if is_chosen(name)}
     if "separator" in chosen:
         chosen["separator"] = chosen["separator"].replace(r"\t", "\t")
+    if "lonlat" in chosen:
+        pair = chosen["lonlat"].split(",")
+        chosen["lonlat"] = () if pair == ["none"] else tuple(pair)
     return dataclasses.replace(known or ReadingOptions(), **chosen)
 
 

@@ -37,6 +37,7 @@ from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.encoder import TableWarning
 from gpflow_sparse.tables.reading.tables import as_frame, column_named, read_frame
 from gpflow_sparse.tables.report.report import require_report, write_report
 
@@ -154,6 +155,7 @@ def _train(run: Run, estimator: Any, split: Split, *, has_notes: bool = True) ->
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         # a note of the split has said it of --row-weights
         warnings.filterwarnings("ignore", "sample_weight has")
+        warnings.simplefilter("ignore", TableWarning)  # its notes are printed below
         estimator.fit(split.train.X, split.train.y, weights, split.train.groups)
     for note in estimator.encoder_.notes_ if has_notes else ():
         click.echo(f"  {note}", err=True)

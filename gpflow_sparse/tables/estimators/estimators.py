@@ -44,7 +44,7 @@ from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
 from gpflow_sparse.tables.methods.rows import require_range
 from gpflow_sparse.tables.reading.cells import ReadingOptions
-from gpflow_sparse.tables.reading.tables import as_frame
+from gpflow_sparse.tables.reading.tables import as_frame, as_pandas
 from gpflow_sparse.tables.reading.targets import require_groups
 from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count, require_flag
@@ -147,7 +147,8 @@ class SparseGPEstimator(BaseEstimator):
         self.model_, self._posterior = model, self.recipe_.predictor(model)
 
     def _checked(self, X: Any, **options: Any) -> Any:
-        """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
+        """``X`` after scikit-learn's checks: a data frame as pandas', else a matrix of numbers."""
+        X = as_pandas(X)
         frame = isinstance(X, pd.DataFrame)
         options |= {"skip_check_array": True} if frame else _ARRAYS
         if frame:
@@ -219,8 +220,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     ``method_options={"calibrate": False}`` trains on all rows instead.
 
     Inputs and outputs are standardized inside; a warning names outputs far from all others, which
-    likelihoods with heavy tails give less weight. A DataFrame may hold text, booleans, dates and
-    missing cells, see :class:`TableEncoder`; an array may hold NaN.
+    likelihoods with heavy tails give less weight. A data frame of pandas, polars or Arrow may hold
+    text, booleans, dates and missing cells, see :class:`TableEncoder`; an array may hold NaN. A
+    ``TableWarning`` names cells that cannot be read and columns that vary and are not used.
 
     :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
         exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
@@ -374,6 +376,23 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
         ends = self._observed(X).interval(coverage)
         return np.stack([self._shaped(end) for end in ends], axis=1)
+
+    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> np.ndarray:
+        """
+        Quantiles of new observations, in the units of ``y``; at pairs such as .025 and .975 the
+        ends of :meth:`predict_interval`, conformal ones included.
+
+        :param levels: L probabilities between 0 and 1.
+        :return: ``[N, L]``, or ``[N, L, P]``.
+        """
+        given = np.asarray(levels, np.float64)
+        if given.ndim != 1 or not given.size or not np.all((given > 0.0) & (given < 1.0)):
+            raise ValueError(
+                f"levels must be a list of probabilities between 0 and 1, got {levels!r}; write "
+                "0.05 for the quantile of 5 %."
+            )
+        observed = self._observed(X)
+        return np.stack([self._shaped(each) for each in observed.quantiles(given)], axis=1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """

@@ -18,6 +18,9 @@ from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.encoder import TableEncoder
 
+# Scale of the outputs where all are equal, relative to them.
+_CONSTANT = 1e-6
+
 
 def encoded_rows(
     frame: pd.DataFrame,
@@ -61,6 +64,7 @@ def encoded_rows(
             _identifier(column.name) if column.name in identifiers else column
             for column in encoder.columns_
         )
+        encoder.warn_of_losses(used)
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
         X = encoder.transform(frame)
@@ -76,6 +80,11 @@ def encoded_rows(
         transform=_transform(options, X, outputs, groups, is_tried=tries_transforms and not heavy),
         robust=heavy,
     )
+    if outputs is not None and standardizer.y_scale is not None:
+        # a constant target predicts itself: its noise is of its own digits, not of a unit of 1
+        constant = outputs.min(axis=0) == outputs.max(axis=0)
+        least = _CONSTANT * np.maximum(np.abs(outputs[0]), 1.0)
+        standardizer.y_scale.assign(np.where(constant, least, standardizer.y_scale.numpy()))
     rows = standardizer.transform(X, Y)
     return encoder, Dataset(
         name="the data",

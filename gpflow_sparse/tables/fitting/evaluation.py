@@ -239,14 +239,26 @@ class Observations:
 
         :param coverage: the probability of an observation to fall into its interval.
         """
-        levels = 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage
+        return self.quantiles((0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
+
+    def quantiles(self, levels: Any) -> list[np.ndarray]:
+        """
+        Quantiles ``[N, P]`` in original units for each level, as :meth:`interval` has its ends.
+
+        :param levels: probabilities between 0 and 1.
+        """
         calibration = getattr(self._model, "calibration", None)
-        radius = None if calibration is None else calibration.radius(coverage)
-        if radius is None and self._is_gaussian:
-            radius = stats.norm.ppf(levels[1])
-        if radius is not None:
+        coverages = [round(abs(2.0 * level - 1.0), 12) for level in levels]
+        radii: list[Any] = [
+            None if calibration is None else calibration.radius(each) for each in coverages
+        ]
+        if self._is_gaussian:
+            normal = np.abs(stats.norm.ppf(levels))
+            radii = [z if r is None else r for r, z in zip(radii, normal, strict=True)]
+        if all(radius is not None for radius in radii):
             mean, variance = self.moments
-            ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
+            signs = np.sign(np.asarray(levels) - 0.5)
+            ends = [mean + s * r * np.sqrt(variance) for s, r in zip(signs, radii, strict=True)]
         elif self._has_quantiles:
             size, count = self._chunk_size, len(self.rows)
             chunks = [slice(i, i + size) for i in range(0, count, size)]

@@ -17,6 +17,8 @@ AUTO_TRANSFORM = "auto"
 # Rows to which hyperparameters are fitted, rows on which predictions are conditioned, and held-out
 # rows; with fewer rows in all there is no choice.
 _FITTED, _GIVEN, _HELD_OUT, _MIN_ROWS = 500, 1000, 1000, 1000
+# The same for outputs between 0 and 1, whose transform no method averages over.
+_MIN_BOUNDED = 60
 # Least skewness of outputs for which transforms are tried.
 _MIN_SKEWNESS = 1.0
 # Least gain of a row, in nats, and in standard errors.
@@ -42,7 +44,8 @@ def resolve(
 
     Exact GPs on 1,000 random rows predict others, at most 1,000; none of them is a row that a model
     may be calibrated on. Another transform than none is taken if it raises the mean log density of
-    these by more than 0.01 nats and two standard errors. Logarithms are tried for positive outputs.
+    these by more than 0.01 nats and two standard errors. Logarithms are tried for positive outputs,
+    and a logit for outputs between 0 and 1, of 60 rows or more and of any skewness.
     The answer is none without a trial for outputs whose skewness is below 1 in size (of eight such
     sets of the benchmarks one, kin40k, would have had a gain, of 0.03), and with at most 1,000
     rows, for which a mixture averages over transforms.
@@ -54,14 +57,19 @@ def resolve(
     """
     if transform != AUTO_TRANSFORM:
         return transform
+    is_bounded = bool(np.all((Y > 0.0) & (Y < 1.0)))
+    names = [name for name in TRANSFORMS if name != "log" or np.all(Y > 0.0)]
     if len(X) <= _MIN_ROWS or np.abs(stats.skew(Y, axis=0)).max() < _MIN_SKEWNESS:
-        return "none"
+        if not is_bounded or len(X) < _MIN_BOUNDED:
+            return "none"
+        names = ["none", "logit"]
+    if not is_bounded:
+        names.remove("logit")
     of_row, count = groups.of_row, num_held_out(len(X))
     _, order = held_out_rows(len(X), count, seed, of_row, in_time=groups.in_time)
     order = order[: _GIVEN + _HELD_OUT]
     held_out = order[: min(_HELD_OUT, len(order) // 3)]
     given = order[len(held_out) :][:_GIVEN]
-    names = [name for name in TRANSFORMS if name != "log" or np.all(Y > 0.0)]
     densities = {name: _densities(name, X, Y, given, held_out, seed) for name in names}
     best, gain = "none", 0.0
     for name, found in densities.items():

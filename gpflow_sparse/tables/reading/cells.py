@@ -42,14 +42,15 @@ _DIGITS = {
 # Codes of digits: 007 has zeros that its number lacks, and float64 has no more than 15 digits.
 _CODE = re.compile(r"[+-]?(?:0[0-9]|[0-9]{16,}$)")
 
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATE = re.compile(
     rf"""(?:[a-z]{{3,9}},?\s)?(?:  # a day of the week
       (?P<y1>[0-9]{{4}})(?P<s1>[-/.])(?P<m1>[0-9]{{1,2}})(?:(?P=s1)(?P<d1>[0-9]{{1,2}}))?
     | (?P<a>[0-9]{{1,2}})(?P<s2>[-/.])(?P<b>[0-9]{{1,2}})(?P=s2)(?P<y2>[0-9]{{4}}|[0-9]{{2}})
-    | (?P<d3>[0-9]{{1,2}})[-.\s]{{1,2}}(?P<m3>{_MONTHS})[a-z]*[-.,\s]{{1,2}}
+    | (?P<d3>[0-9]{{1,2}})[-.\s]{{1,2}}(?P<m3>{MONTHS})[a-z]*[-.,\s]{{1,2}}
       (?P<y3>[0-9]{{4}}|[0-9]{{2}})
-    | (?P<m4>{_MONTHS})[a-z]*\.?\s(?P<d4>[0-9]{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y4>[0-9]{{4}}))
+    | (?P<m4>{MONTHS})[a-z]*\.?\s(?P<d4>[0-9]{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y4>[0-9]{{4}})
+    | (?P<y5>[0-9]{{4}})-W(?P<week>0[1-9]|[1-4][0-9]|5[0-3])(?:-(?P<weekday>[1-7]))?)
     (?:(?:T|,?\s+)(?P<hour>[0-9]{{1,2}}):(?P<minute>[0-9]{{2}})
       (?::(?P<second>[0-9]{{2}}(?:\.[0-9]{{1,9}})?))?(?:\s?(?P<half>[ap])\.?m\.?)?)?
     (?:\s?(?:Z|UTC|GMT|[+-][0-9]{{2}}:?(?:[0-9]{{2}})?))?""",
@@ -73,6 +74,8 @@ class ReadingOptions:
     :param na_values: further texts and numbers that stand for missing cells, such as "-99.9".
     :param day_first: whether the day stands before the month, in columns whose cells do not show
         it.
+    :param lonlat: names of the columns of longitudes and latitudes, in degrees, which are encoded
+        as points of the sphere; None to find them by name and range, () for none.
     """
 
     encoding: str = "utf-8"
@@ -83,9 +86,18 @@ class ReadingOptions:
     thousands: str | None = None
     na_values: tuple[str, ...] = ()
     day_first: bool | None = None
+    lonlat: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "na_values", tuple(self.na_values))
+        if self.lonlat is not None:
+            pair = self.lonlat if isinstance(self.lonlat, list | tuple) else (None,)
+            if len(set(map(str, pair))) != len(pair) or len(pair) not in (0, 2):
+                raise ValueError(
+                    "lonlat must be the names of two columns, of longitudes and of latitudes, or "
+                    f"() for none, got {self.lonlat!r}."
+                )
+            object.__setattr__(self, "lonlat", tuple(clean(str(name)) for name in pair))
         for name, allowed in (("decimal", (".", ",", None)), ("thousands", (".", ",", None))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be '.' or ',', got {getattr(self, name)!r}.")
@@ -264,10 +276,28 @@ def _label(text: str) -> str:
     return str(int(value)) if is_whole else repr(value)
 
 
-def days(cells: np.ndarray, day_first: bool = False) -> np.ndarray:
-    """Dates as days since 1970 [N] in local time; NaN for what is not a date, such as numbers."""
+DATE_FORMS = ("", "clock", "yyyymmdd", "s", "ms")
+"""
+Forms of the dates of a column: dates as such; times of the day such as 14:30, which are fractions
+of a day; integers such as 20240131; seconds or milliseconds since 1970.
+"""
+_PER_DAY = {"s": 86_400.0, "ms": 86_400_000.0}
+
+
+def days(cells: np.ndarray, day_first: bool = False, form: str = "") -> np.ndarray:
+    """
+    Dates as days since 1970 [N] in local time; NaN for what is not a date, such as numbers.
+
+    :param form: see :data:`DATE_FORMS`.
+    """
+    if form in _PER_DAY:
+        return numbers(cells) / _PER_DAY[form]
+    if form == "yyyymmdd":
+        codes = pd.Series(numbers(cells)).map("{:.0f}".format, na_action="ignore")
+        cells = pd.to_datetime(codes, format="%Y%m%d", errors="coerce").to_numpy("datetime64[ns]")
     if cells.dtype == object:
-        texts = by_text(cells, lambda text: _iso(_DATE.fullmatch(text), day_first), object)
+        day = "1970-01-01 " if form == "clock" else ""
+        texts = by_text(cells, lambda text: _iso(_DATE.fullmatch(day + text), day_first), object)
         parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce")
         cells = parsed.to_numpy("datetime64[ns]")
     if cells.dtype.kind != "M":
@@ -280,14 +310,17 @@ def _iso(match: re.Match[str] | None, day_first: bool) -> str | None:
     if match is None:
         return None
     found = match.groupdict()
-    year = found["y1"] or found["y2"] or found["y3"] or found["y4"]
+    year = found["y1"] or found["y2"] or found["y3"] or found["y4"] or found["y5"]
     if len(year) < 4:
         return None
     name = found["m3"] or found["m4"]
-    month = 1 + _MONTHS.split("|").index(name.lower()) if name else found["m1"]
+    month = 1 + MONTHS.split("|").index(name.lower()) if name else found["m1"]
     day = found["d1"] or found["d3"] or found["d4"] or 1
     if found["a"]:
         day, month = (found["a"], found["b"]) if day_first else (found["b"], found["a"])
+    if found["week"]:
+        week = f"{year} {found['week']} {found['weekday'] or 1}"
+        year, month, day = pd.to_datetime(week, format="%G %V %u").timetuple()[:3]
     hour = int(found["hour"] or 0)
     if found["half"]:
         hour = hour % 12 + 12 * (found["half"].lower() == "p")

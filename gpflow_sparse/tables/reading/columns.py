@@ -1,5 +1,6 @@
 """Decisions of training on the columns of a table: kinds, how cells are read, encodings."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,10 @@ import pandas as pd
 
 from gpflow_sparse.data.limits import quoted
 from gpflow_sparse.tables.reading.cells import (
+    DATE_FORMS,
     MISSING_LEVEL,
     MISSING_WORDS,
+    MONTHS,
     OTHER,
     ReadingOptions,
     cells_of,
@@ -36,7 +39,30 @@ _MIN_DISTINCT, _FAR, _FAR_NINES = 4, 10.0, 0.5
 _DEFAULT = ReadingOptions()
 # Rows from which the usual character before decimals is found.
 _FIRST_ROWS = 10_000
-PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+# Lengths in days of the periods whose sine and cosine are inputs; half a period is the second
+# harmonic, with which few rows and linear models find two peaks a day and free days. The weekday
+# helps trees and linear models; the hour added nothing to these, nor for a GP.
+PERIODS = {"year": 365.2425, "week": 7.0, "half week": 3.5, "day": 1.0, "half day": 0.5}
+# Days that a column must cover for these and the weekday.
+_LEAST_SPANS = {
+    "year": 2 * PERIODS["year"],
+    **dict.fromkeys(("week", "half week", "weekday"), 14.0),
+    **dict.fromkeys(("day", "half day"), 2.0),
+}
+# Columns of integers that are dates: days since 1970 of 1900 to 2100; and for seconds since 1970,
+# days of 1990 to 2040 and a name of the column. Cells from which most others are told.
+_CENTURIES, _EPOCH, _FIRST_CELLS = (-25567.0, 47482.0), (7305.0, 25567.0), 100
+_OF_TIME = re.compile(r"date|time|epoch|(^|[\W_])(ts|at)$", re.IGNORECASE)
+# What a note says of the forms of dates, with words on the order of day and month.
+_DATES_AS = {
+    "": "is a date{}: days since 1970",
+    "clock": "is a time of the day: its fraction of the day",
+    "yyyymmdd": "has integers that are dates: days since 1970",
+    "s": "is read as seconds since 1970: days since 1970",
+    "ms": "is read as milliseconds since 1970: days since 1970",
+}
+# Months with a day or a year, either of which the number may be.
+_MONTH_ONLY = re.compile(rf"(?:{MONTHS})[a-z]*[-. /][0-9]{{1,2}}", re.IGNORECASE)
 # Days since 1970 and their angles are rounded to 1e-11, so equal times of two days would differ.
 _DECIMALS = 9
 
@@ -47,15 +73,19 @@ class Column:
     Kind and encoding of one column of a table; all fields are plain values, stored as JSON.
 
     :param name: the column.
-    :param kind: "number", "category", "date", or "dropped" for a column that is not used.
+    :param kind: "number", "category", "date", "longitude" or "latitude" in degrees, or "dropped"
+        for a column that is not used.
     :param fill: number that replaces missing cells: the median of the others; days for dates.
     :param missing: whether cells were missing; then an indicator column stands beside the numbers.
     :param decimal: the character before decimals, "." or ",".
     :param thousands: whether cells of training had the other character between thousands.
     :param unit: a currency, "%" or another unit beside the numbers of training; empty for none.
     :param day_first: whether dates such as 1/2/2020 have the day before the month.
+    :param form: of dates, see :data:`~gpflow_sparse.tables.reading.cells.DATE_FORMS`.
+    :param latitude: of longitudes, the column of the latitudes with which they are points.
     :param levels: categories with an indicator column each; other categories are all zeros.
-    :param periods: periods of a date with a sine and a cosine each: of "year", "week", "day".
+    :param periods: periods of a date with a sine and a cosine each, of :data:`PERIODS`; and
+        "weekday", whose number is 0 on Mondays.
     :param averaged: levels with an average target of their rows, where not all have an indicator.
     :param averages: A numbers for each of these levels, and A for any other level.
     :param na_values: further texts and numbers that stand for missing cells.
@@ -70,6 +100,8 @@ class Column:
     thousands: bool = False
     unit: str = ""
     day_first: bool = False
+    form: str = ""
+    latitude: str = ""
     levels: tuple[str, ...] = ()
     periods: tuple[str, ...] = ()
     averaged: tuple[str, ...] = ()
@@ -81,9 +113,14 @@ class Column:
         for name in ("levels", "periods", "averaged", "averages", "na_values"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, allowed in (
-            ("kind", self.kind in ("number", "category", "date", "dropped")),
+            (
+                "kind",
+                self.kind in ("number", "category", "date", "longitude", "latitude", "dropped"),
+            ),
+            ("latitude", bool(self.latitude) == (self.kind == "longitude")),
             ("decimal", self.decimal in (".", ",")),
-            ("periods", set(self.periods) <= set(PERIODS)),
+            ("form", self.form in DATE_FORMS),
+            ("periods", set(self.periods) <= set(_LEAST_SPANS)),
             ("fill", np.isfinite(self.fill)),
             ("averages", not len(self.averages) % (len(self.averaged) + 1)),
             ("averages", np.isfinite(self.averages).all()),
@@ -102,7 +139,10 @@ class Column:
         """The number of encoded columns."""
         if self.kind == "category":
             return len(self.levels) + self.num_averages
-        return 0 if self.kind == "dropped" else 1 + self.missing + 2 * len(self.periods)
+        if self.kind == "dropped":
+            return 0
+        seasons = 2 * len(self.periods) - ("weekday" in self.periods)
+        return 1 + (self.kind == "longitude") + self.missing + seasons
 
     def cells(self, frame: pd.DataFrame) -> np.ndarray:
         """The cells of the column in a table, see :func:`cells_of`."""
@@ -111,7 +151,7 @@ class Column:
     def values(self, cells: np.ndarray) -> np.ndarray:
         """Numbers, or days since 1970 [N]; NaN for other cells."""
         if self.kind == "date":
-            return days(cells, self.day_first)
+            return days(cells, self.day_first, self.form)
         return numbers(cells, self.decimal, self.unit)
 
 
@@ -237,13 +277,23 @@ def learn_column(
     if missing.all():
         return Column(name, "dropped", note=f"{name!r} is empty and not used.")
     if not as_category:
-        found = _learn_number(name, cells, options, usual) or learn_date(name, cells, options)
-        if found is not None:
+        form = _coded_form(name, cells)
+        found = None if form else _learn_number(name, cells, options, usual)
+        if (found := found or learn_date(name, cells, options, form)) is not None:
             return found
         reason = _why_not_groups(cells[~missing], usual)
     if reason:
-        return Column(name, "dropped", note=f"{name!r} {reason} and is not used.")
-    return _category(name, labels_of(cells[~missing]), int(missing.sum()), options)
+        note = f"{name!r} {reason} and is not used.{_date_hint(cells[~missing])}"
+        return Column(name, "dropped", note=note)
+    column = _category(name, labels_of(cells[~missing]), int(missing.sum()), options)
+    return replace(column, note=column.note + _date_hint(cells[~missing]))
+
+
+def _date_hint(cells: np.ndarray) -> str:
+    """A sentence on texts such as Jan-08, which may be days or years; empty for others."""
+    if cells.dtype != object or not all(_MONTH_ONLY.fullmatch(text) for text in set(cells)):
+        return ""
+    return f" Texts such as {cells[0]!r} look like dates: write them as 2024-01 or 2024-01-08."
 
 
 def number_column(
@@ -313,30 +363,73 @@ def far_values(known: np.ndarray) -> str:
     return ""
 
 
-def learn_date(name: str, cells: np.ndarray, options: ReadingOptions) -> Column | None:
+def _coded_form(name: str, cells: np.ndarray) -> str:
     """
-    A column of dates; None where too few cells are dates.
+    The form of the dates of a column of times of the day, or of integers that mean dates, see
+    :data:`~gpflow_sparse.tables.reading.cells.DATE_FORMS`; empty for other columns.
+    """
+    if cells.dtype.kind == "M":
+        return ""
+    parts = cells[:_FIRST_CELLS], cells  # few cells rule out most columns
+    found = (form for form in DATE_FORMS[1:] if all(_means(form, name, part) for part in parts))
+    return next(found, "")
+
+
+def _means(form: str, name: str, cells: np.ndarray) -> bool:
+    """
+    Whether cells have a coded form. Integers are numbers unless all of them are dates such as
+    20240131, or, below a name that says so, seconds since 1970 from 1990 to 2040.
+    """
+    values = days(cells, form=form)
+    known = values[np.isfinite(values)]
+    if form == "clock":
+        return len(known) >= MIN_SHARE * np.count_nonzero(~is_missing(cells))
+    if unreadable_cells(cells, values) or (form != "yyyymmdd" and not _OF_TIME.search(name)):
+        return False
+    first, last = _CENTURIES if form == "yyyymmdd" else _EPOCH
+    return bool(np.all((first <= known) & (known < last)))
+
+
+def _order_of(name: str, cells: np.ndarray, options: ReadingOptions) -> tuple[bool, str] | None:
+    """
+    Whether texts that are dates have the day before the month, and words on that; None where too
+    few cells are dates.
 
     :raises ValueError: for years of two digits.
     """
-    day_first, order, missing = False, "", is_missing(cells)
-    if cells.dtype == object:
-        forms = date_forms(cells)
-        if forms.num_full + forms.num_short < MIN_SHARE * (~missing).sum():
-            return None
-        if forms.num_short:
-            raise ValueError(
-                f"column {name!r} must have four digits in every year, got {forms.num_short} dates "
-                f"such as {forms.short!r}: write the century, or drop the column."
-            )
-        if forms.depends_on_order:
-            shown, asked = forms.day_first, options.day_first
-            day_first = bool(asked) if shown is None else shown
-            order = f", {'day' if day_first else 'month'} first"
-            order += ", although no cell shows the order" if shown is None and asked is None else ""
-    values = days(cells, day_first)
+    forms = date_forms(cells)
+    if forms.num_full + forms.num_short < MIN_SHARE * (~is_missing(cells)).sum():
+        return None
+    if forms.num_short:
+        raise ValueError(
+            f"column {name!r} must have four digits in every year, got {forms.num_short} dates "
+            f"such as {forms.short!r}: write the century, or drop the column."
+        )
+    if not forms.depends_on_order:
+        return False, ""
+    shown, asked = forms.day_first, options.day_first
+    day_first = bool(asked) if shown is None else shown
+    words = f", {'day' if day_first else 'month'} first"
+    return day_first, words + (
+        ", although no cell shows the order" if shown is None and asked is None else ""
+    )
+
+
+def learn_date(
+    name: str, cells: np.ndarray, options: ReadingOptions, form: str = ""
+) -> Column | None:
+    """
+    A column of dates; None where too few cells are dates.
+
+    :param form: see :data:`~gpflow_sparse.tables.reading.cells.DATE_FORMS`.
+    :raises ValueError: for years of two digits.
+    """
+    order: tuple[bool, str] | None = (False, "")
+    if cells.dtype == object and not form:
+        order = _order_of(name, cells, options)
+    values = np.full(len(cells), np.nan) if order is None else days(cells, order[0], form)
     known = values[np.isfinite(values)]
-    if len(known) < MIN_SHARE * (~missing).sum() or not len(known):
+    if order is None or len(known) < MIN_SHARE * (~is_missing(cells)).sum() or not len(known):
         return None
     gaps, span = len(values) - len(known), float(np.ptp(known))
     if not span and not gaps:
@@ -344,23 +437,26 @@ def learn_date(name: str, cells: np.ndarray, options: ReadingOptions) -> Column 
     # dates that are whole periods apart are all at the same time of the period
     periods = tuple(
         period
-        for period, length in PERIODS.items()
-        if span >= 2 * length and np.ptp(seasonal_features(known, period), axis=0).any()
+        for period, least in _LEAST_SPANS.items()
+        if ("day" in period.split() if form == "clock" else span >= least)
+        and np.ptp(seasonal_features(known, period), axis=0).any()
     )
-    note = f"{name!r} is a date{order}: days since 1970"
+    note = f"{name!r} {_DATES_AS[form].format(order[1])}"
     note += f" and the time of {', '.join(periods)}" if periods else ""
     if strange := unreadable(cells, values, "date"):
         note += f"; it has {strange}"
     note += f"; {gaps} missing dates are set to the median" if gaps else ""
     fill, na_values = float(np.median(known)), options.na_values
     return Column(
-        name, "date", fill, gaps > 0, day_first=day_first, periods=periods, na_values=na_values,
-        note=f"{note}.",
+        name, "date", fill, gaps > 0, day_first=order[0], form=form, periods=periods,
+        na_values=na_values, note=f"{note}.",
     )  # fmt: skip
 
 
 def seasonal_features(days_since: np.ndarray, period: str) -> np.ndarray:
-    """Sine and cosine of the time of a period [N, 2]."""
+    """Sine and cosine of the time of a period [N, 2], or the number of the weekday [N, 1]."""
+    if period == "weekday":
+        return np.floor((days_since + 3.0) % 7.0)[:, None]  # 1970 began on a Thursday
     angle = 2 * np.pi * days_since / PERIODS[period]
     return np.round(np.stack([np.sin(angle), np.cos(angle)], axis=1), _DECIMALS)
 

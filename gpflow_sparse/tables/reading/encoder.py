@@ -32,11 +32,16 @@ from gpflow_sparse.tables.reading.columns import (
     unreadable_cells,
     usual_decimal,
 )
+from gpflow_sparse.tables.reading.sphere import points_of, sphere_features
 from gpflow_sparse.tables.reading.tables import as_frame
 from gpflow_sparse.validation.atomic import atomic
 
 # Most classes that have a column of averages each.
 _MAX_CLASSES = 10
+
+
+class TableWarning(UserWarning):
+    """Cells of a table that cannot be read, or a column that varies and is not used."""
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -49,10 +54,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     there are more levels, and targets are given, the average target of the level stands beside
     these, for unknown levels the average of all rows; :meth:`fit_transform` gives training rows
     averages of other rows, as they are meant to be used. Dates become days since 1970 and, if the
-    column covers at least two of them, the sine and the cosine of the periods year, week and day,
-    in local time. Constant columns, repeated columns, and text that differs in most rows are
-    dropped.
-    Columns are found by name, in any order.
+    column covers at least two of them, sine and cosine of the year, the week, the day, and half of
+    the latter, and the number of the weekday, in local time. Longitudes and latitudes become points
+    of the sphere. Constant columns, repeated columns, and text that differs in most rows are
+    dropped. Columns are found by name, in any order.
 
     How cells are read - decimal mark, unit, order of day and month - is decided by ``fit``, and
     each cell of a later table is read so, whatever else that table holds. After ``fit``,
@@ -91,6 +96,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         # split_target has seen the target too, which may be the only column with decimals
         usual = frame.attrs["decimal"] if "decimal" in frame.attrs else usual_decimal(frame)
         columns: list[Column] = []
+        self._lost: list[str] = []
         seen: dict[tuple[str, bytes], str] = {}
         for name in frame:
             as_category = isinstance(frame[name].dtype, pd.CategoricalDtype)
@@ -102,11 +108,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 if (earlier := seen.setdefault(key, name)) != name:
                     note = f"{name!r} repeats {earlier!r} and is not used."
                     column = Column(name, "dropped", note=note)
+            elif len(set(labels_of(cells))) > 1:
+                self._lost.append(name)
             columns.append(column)
         if not seen:
             reasons = " ".join(column.note for column in columns[:5])
             raise ValueError(f"X must have a column that varies; {reasons}")
-        self.columns_ = tuple(columns)
+        self.columns_ = tuple(points_of(columns, frame, options.lonlat))
         self.columns_ = tuple(column for column, _ in self._averaged(frame, y, num_classes))
         return self
 
@@ -140,7 +148,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_columns(cls, columns: Sequence[Column]) -> "TableEncoder":
-        """The fitted encoder with these columns."""
+        """
+        The fitted encoder with these columns.
+
+        :raises ValueError: for longitudes without the column of their latitudes.
+        """
+        kinds = {column.name: column.kind for column in columns}
+        for column in columns:
+            if column.latitude and kinds.get(column.latitude) != "latitude":
+                raise ValueError(f"column {column.name!r} must have latitudes beside it.")
         encoder = cls()
         encoder.columns_ = tuple(columns)
         encoder.feature_names_in_ = np.array([c.name for c in columns], dtype=object)
@@ -196,6 +212,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         gaps, start = [], 0
         for column in self._used:
             part, count, strange = _encoded(column, column.cells(frame))
+            if column.latitude:
+                other = next(c for c in self._used if c.name == column.latitude)
+                latitudes = _encoded(other, other.cells(frame))[0][:, 0]
+                part = np.hstack([sphere_features(part[:, 0], latitudes), part[:, 1:]])
+            elif column.kind == "latitude":
+                part[:, 0] = np.sin(np.radians(part[:, 0]))
             values[:, start : start + column.width] = part
             gaps += [(column, count, strange)] if count else []
             start += column.width
@@ -217,6 +239,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         taken = {column.name for column in self._used if column.kind != "category"}
         names = (name for column in self._used for name in _names_of(column, taken))
         return np.array(list(names), dtype=object)
+
+    def warn_of_losses(self, X: Any) -> None:
+        """Warn of columns of training rows that vary and are not used, and of unreadable cells."""
+        frame = as_frame(X, list(self.feature_names_in_))
+        notes = [column.note for column in self.columns_ if column.name in self._lost]
+        notes += [
+            f"{column.name!r} has {described(found, column.kind)}, set to the median."
+            for column, _, found in self.encode(frame)[1]
+            if found
+        ]
+        for note in notes:
+            warnings.warn(note, TableWarning, stacklevel=6)
 
     @property
     def notes_(self) -> tuple[str, ...]:
@@ -294,9 +328,15 @@ def _names_of(column: Column, taken: set[str]) -> list[str]:
         numbers = range(1, column.num_averages + 1) if column.num_averages > 1 else [""]
         others += [f"{column.name}: average {i}".rstrip() for i in numbers if column.averaged]
     else:
-        pairs = ((wave, p) for p in column.periods for wave in ("sine", "cosine"))
-        others = [f"{column.name} missing"] if column.missing else []
-        own, others = [column.name], [*others, *(f"{column.name} {w} of {p}" for w, p in pairs)]
+        seasons = [
+            word
+            for p in column.periods
+            for word in ([p] if p == "weekday" else [f"sine of {p}", f"cosine of {p}"])
+        ]
+        axes = {"longitude": ["x", "y"], "latitude": ["z"]}.get(column.kind, [])
+        gap = ["missing"] if column.missing else []
+        own = [] if axes else [column.name]
+        others = [f"{column.name} {word}" for word in (*axes, *gap, *seasons)]
     for name in others:
         candidates = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
         own.append(next(candidate for candidate in candidates if candidate not in taken))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -365,14 +366,24 @@ def require_distinct(path: Path, names: Sequence[str]) -> None:
         raise ValueError(f"{path}: every column needs a name of its own, but {found}; name them.")
 
 
+def as_pandas(X: Any) -> Any:
+    """A data frame of polars, Arrow or another library as one of pandas; all else as it is."""
+    if isinstance(X, pd.DataFrame):  # whose names may repeat until they are refused
+        return X
+    found = nw.from_native(X, eager_only=True, pass_through=True)
+    return found.to_pandas() if isinstance(found, nw.DataFrame) else X
+
+
 def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
     """
-    ``X`` as a DataFrame whose columns have clean texts as names.
+    ``X`` as a DataFrame of pandas whose columns have clean texts as names.
 
+    :param X: an array, or a data frame of any library that narwhals knows, such as polars or Arrow.
     :param names: names of the columns of an array; default x0, x1, and so on.
     :raises ValueError: if names repeat, or ``X`` has other than two axes or another number of
         columns than names.
     """
+    X = as_pandas(X)
     if isinstance(X, pd.DataFrame):
         named = X.set_axis([clean(str(name)) for name in X.columns], axis=1)
         repeated = sorted(set(named.columns[named.columns.duplicated()]))

@@ -51,3 +51,12 @@ def test_the_estimator_takes_it_for_the_automatic_choice_alone(monkeypatch):
     assert auto.model_.standardizer.y_transform == "log"
     other = SparseGPRegressor(method="svgp", method_options=options).fit(X, Y[:, 0])
     assert other.model_.standardizer.y_transform == "none"
+
+
+def test_outputs_between_0_and_1_try_a_logit():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1))
+    Y = 1.0 / (1.0 + np.exp(-3.0 * np.sin(X) - 2.0 - rng.normal(size=X.shape)))
+    assert transforms.resolve("auto", X, Y) == "logit"
+    assert transforms.resolve("auto", X, 2.0 * Y) == "none"
+    assert transforms.resolve("auto", X[:50], Y[:50]) == "none"

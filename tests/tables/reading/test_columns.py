@@ -38,15 +38,21 @@ def test_dates_are_days_and_the_periods_that_they_cover():
     np.testing.assert_array_equal(values[:, 0], np.arange(2, 32))
     np.testing.assert_allclose(values[:, 1], np.sin(2 * np.pi * np.arange(2, 32) / 7), atol=1e-12)
     np.testing.assert_allclose(values[:, 2], np.cos(2 * np.pi * np.arange(2, 32) / 7), atol=1e-12)
-    assert encoder.columns_[0].periods == ("week",)
+    assert encoder.columns_[0].periods == ("week", "half week", "weekday")
+    angle = 4 * np.pi * np.arange(2, 32) / 7
+    np.testing.assert_allclose(values[:, 3:5].T, [np.sin(angle), np.cos(angle)], atol=1e-9)
+    np.testing.assert_array_equal(values[:, 5], np.arange(5, 35) % 7)  # a Saturday
+
+
+WEEK, DAY = ("week", "half week", "weekday"), ("day", "half day")
 
 
 @pytest.mark.parametrize(
     ("step", "periods", "num_values"),
     [
-        ("h", ("week", "day"), [85, 85, 13, 13]),
-        ("12h", ("week", "day"), [7, 8, 1, 2]),
-        ("16h", ("year", "week", "day"), [1200, 1200, 21, 11, 3, 2]),
+        ("h", (*WEEK, *DAY), [85, 85, 43, 43, 7, 13, 13, 7, 7]),
+        ("12h", (*WEEK, "day"), [7, 8, 7, 4, 7, 1, 2]),
+        ("16h", ("year", *WEEK, *DAY), [1200, 1200, 21, 11, 21, 11, 7, 3, 2, 3, 2]),
         ("7D", ("year",), [1200, 1200]),
     ],
 )
@@ -316,15 +322,117 @@ def test_a_missing_word_is_a_level_in_a_data_frame_and_missing_among_numbers(wor
         (["1/5/2020", "2/5/2020", "13/3/2020"], "date", "day first:"),
         (["1/5/2020", "2/5/2020", "3/5/2020"], "date", "month first, although no cell shows"),
         (["1.5.2020", "2.5.2020", "3.5.2020"], "date", "day first:"),
-        (["10:30", "11:45", "10:30"], "category", "2 levels"),
+        (["10:30", "11:45", "10:30"], "date", "time of the day: its fraction of the day and"),
+        (["10:30", "25:45", "10:30"], "category", "2 levels"),
+        (["2024-W05", "2024-W06", "2024-W53"], "date", "is a date: days since 1970."),
+        (["Jan-08", "Feb-08", "Jan-08"], "category", "such as 'Jan-08' look like dates: write"),
         (["1.2.3", "1.10.2", "1.2.3"], "category", "2 levels"),
         (["x", *["2020-02-07", "2020-02-08"] * 10], "date", "1 cell that is not a date, such as"),
     ],
 )  # fmt: skip
-def test_dates_have_one_order_and_times_are_not_dates(cells, kind, words):
+def test_dates_and_times_and_what_only_looks_like_them(cells, kind, words):
     encoder, _ = encoded(a=cells, b=range(len(cells)))
     assert encoder.columns_[0].kind == kind
     assert words in encoder.notes_[0]
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize(
+    ("name", "factor", "form"),
+    [("created_at", 86_400, "s"), ("Timestamp", 86_400_000, "ms"), ("a", None, "yyyymmdd")],
+)
+def test_integers_that_are_dates_are_days(name, factor, form, as_text):
+    """Of any table later, whatever else it holds; cells that are no dates are missing."""
+    stamps = pd.date_range("2021-02-27", periods=300, freq="6h" if factor else "D")
+    expected = (stamps - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    codes = pd.Series(expected * factor if factor else stamps.strftime("%Y%m%d")).astype(int)
+    frame = pd.DataFrame({name: codes.astype(str) if as_text else codes})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.columns_[0].form == form
+    assert encoder.columns_[0].periods == (*WEEK, *(DAY if factor else ()))
+    np.testing.assert_allclose(encoder.transform(frame)[:, 0], expected, atol=1e-9)
+    np.testing.assert_allclose(encoder.transform(frame[:1])[0, 0], expected[0], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("time", np.arange(300) * 1000),  # seconds of a race
+        ("id", 1_700_000_000 + np.arange(300)),  # its name does not say so
+        ("date", 20_240_100 + np.arange(300)),  # no day 0, no month 2 of 30 days
+        ("time", np.r_[5, 1_700_000_000 + np.arange(300)]),
+        ("runtime", np.linspace(0.1, 3.0, 300)),
+    ],
+)
+def test_plain_integers_stay_numbers(name, values):
+    encoder, found = encoded(**{name: values})
+    assert encoder.columns_[0].kind == "number"
+    np.testing.assert_array_equal(found[:, 0], values)
+
+
+def test_times_of_the_day_are_fractions_and_two_harmonics():
+    encoder, values = encoded(at=["06:00", "12:00:00", "6:00 pm", None] * 5)
+    np.testing.assert_allclose(values[:4, 0], [0.25, 0.5, 0.75, 0.5])
+    names = ["at", "at missing", "at sine of day", "at cosine of day"]
+    names += ["at sine of half day", "at cosine of half day"]
+    assert list(encoder.get_feature_names_out()) == names
+    np.testing.assert_allclose(values[0, 2:], [1.0, 0.0, 0.0, -1.0], atol=1e-9)
+
+
+WORLD = {
+    "start_lng": np.linspace(-180.0, 180.0, 40),
+    "start_lat": np.linspace(-90.0, 90.0, 40)[::-1],
+    "lat": np.linspace(0.0, 1.0, 40) ** 2,
+}
+
+
+def test_longitudes_and_latitudes_are_points_of_the_sphere():
+    encoder, values = encoded(**WORLD)
+    assert list(encoder.get_feature_names_out()) == [
+        *("start_lng x", "start_lng y", "start_lat z", "lat")
+    ]
+    assert encoder.notes_ == ("'start_lng' and 'start_lat' are points of the sphere.",)
+    np.testing.assert_allclose((values[:, :3] ** 2).sum(axis=1), 1.0, atol=1e-8)
+    east = np.array([values[i, :3] for i in range(40)]) @ [0.0, 1.0, 0.0]
+    turn, height = np.radians(WORLD["start_lng"]), np.radians(WORLD["start_lat"])
+    np.testing.assert_allclose(east, np.sin(turn) * np.cos(height), atol=1e-9)
+    seam = pd.DataFrame({"start_lng": [-180.0, 180.0, 540.0], "start_lat": 10.0, "lat": 0.5})
+    found = encoder.transform(seam)
+    np.testing.assert_array_equal(found[1:], found[:1].repeat(2, axis=0))
+    fields = [dataclasses.asdict(column) for column in encoder.columns_]
+    again = TableEncoder.from_columns([Column(**each) for each in json.loads(json.dumps(fields))])
+    np.testing.assert_array_equal(again.transform(seam), found)
+    with pytest.raises(ValueError, match="'start_lng' must have latitudes beside it"):
+        TableEncoder.from_columns([encoder.columns_[0], encoder.columns_[2]])
+    with pytest.raises(ValueError, match="cannot have the latitude 'b'"):
+        Column("a", "number", latitude="b")
+
+
+@pytest.mark.parametrize(
+    ("change", "lonlat", "num_columns"),
+    [
+        ({}, (), 3),
+        ({"start_lng": WORLD["start_lng"] / 100.0}, None, 3),  # a town: a plane
+        ({"start_lng": WORLD["start_lng"] / 100.0}, ("start_lng", "start_lat"), 4),
+        ({"start_lat": WORLD["start_lat"] * 2.0}, None, 3),  # no latitudes
+        ({"start_lng": WORLD["start_lng"] + 180.0}, None, 4),
+    ],
+)
+def test_a_pair_of_columns_is_a_point_by_range_or_by_option(change, lonlat, num_columns):
+    encoder = TableEncoder(options=ReadingOptions(lonlat=lonlat))
+    assert encoder.fit_transform(pd.DataFrame(WORLD | change)).shape == (40, num_columns)
+
+
+@pytest.mark.parametrize(
+    ("lonlat", "message"),
+    [
+        (("lat", "x"), "lonlat must name two columns of numbers that vary, got lat, x; the table"),
+        (("start_lat", "start_lng"), "lonlat must name longitudes, then latitudes from -90 to 90"),
+    ],
+)
+def test_a_wrong_pair_is_refused(lonlat, message):
+    with pytest.raises(ValueError, match=message):
+        TableEncoder(options=ReadingOptions(lonlat=lonlat)).fit(pd.DataFrame(WORLD))
 
 
 def test_an_option_decides_the_order_of_dates_that_show_none():
@@ -332,6 +440,9 @@ def test_an_option_decides_the_order_of_dates_that_show_none():
     encoder = TableEncoder(options=ReadingOptions(day_first=True)).fit(frame)
     assert np.diff(encoder.transform(frame)[:, 0]) == [1.0]
     assert encoder.notes_ == ("'a' is a date, day first: days since 1970.",)
+    for lonlat in (("a",), ("a", "a"), "ab", 3):
+        with pytest.raises(ValueError, match="lonlat must be the names of two columns"):
+            ReadingOptions(lonlat=lonlat)
 
 
 def test_years_of_two_digits_are_refused():
