@@ -43,6 +43,7 @@ __all__ = [  # noqa: F822
     "odvgp",
     "qsgp",
     "rvm",
+    "simple",
     "site_vgp",
     "softki",
     "solvegp",

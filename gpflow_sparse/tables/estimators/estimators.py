@@ -10,15 +10,12 @@ from typing import Any
 import gpflow
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from gpflow_sparse.inference.sinh_arcsinh import from_normal
-from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
@@ -31,11 +28,16 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_target,
     row_weights,
 )
+from gpflow_sparse.tables.estimators.draws import (
+    draw_functions,
+    draw_observations,
+    joint_covariance,
+    warn_of_means,
+)
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.encoded import encoded_rows
 from gpflow_sparse.tables.fitting.evaluation import Observations, class_probabilities
-from gpflow_sparse.tables.fitting.observations import sample_outputs
 from gpflow_sparse.tables.fitting.path import fit_task
 from gpflow_sparse.tables.fitting.splits import AUTO as AUTO_SPLIT
 from gpflow_sparse.tables.fitting.splits import group_labels, groups_of
@@ -136,10 +138,10 @@ class SparseGPEstimator(BaseEstimator):
         self.recipe_, self.attempts_ = choice.recipe, choice.attempts
         self.method_, self.reason_ = choice.recipe.name, choice.reason
         self.interrupted_ = choice.interrupted
+        self._use_model(model)
         is_used = choice.attempts or will_calibrate(choice.recipe, dataset)
         if found.in_time and is_used and self.split == AUTO_SPLIT:
             warnings.warn(found.note, stacklevel=6)
-        self._use_model(model)
         return self
 
     def _use_model(self, model: gpflow.models.GPModel) -> None:
@@ -353,7 +355,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             values, deviations = observed.function
         if point == "mean" and transformed and noise:
             values = found.mean
-            _warn_of_means(observed)
+            warn_of_means(observed)
         if return_std:
             return self._shaped(values), self._shaped(deviations)
         if not return_cov:
@@ -361,7 +363,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         if transformed:
             raise ValueError("return_cov is for outputs without a transform; call sample_y.")
         scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
-        covariance = self._covariance(observed, noise) * scale**2
+        covariance = joint_covariance(self.model_, observed, noise=noise) * scale**2
         return self._shaped(values), self._shaped(covariance)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
@@ -401,7 +403,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :param X: at most 10,000 rows.
         :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
         """
-        return self._samples(self._draw_observations, X, n_samples, random_state)
+        return self._samples(draw_observations, X, n_samples, random_state)
 
     def sample_f(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """
@@ -414,76 +416,21 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         check_is_fitted(self, "model_")
         require_function(self.model_.likelihood, "sample_f is")
-        return self._samples(self._draw_functions, X, n_samples, random_state)
+        return self._samples(draw_functions, X, n_samples, random_state)
 
     def _samples(self, draw: Any, X: Any, count: int, random_state: Any) -> np.ndarray:
         """Draws of standardized outputs by a function ``[S, N, P]``, in original units."""
         observed = self._observed(X)
         require_joint(observed.rows)
         require_count(count, "n_samples")
-        Y = draw(observed, count, check_random_state(random_state))
-        Y = Y[:, :, : self._num_outputs]  # without the latent function of the noise
+        Y = draw(self.model_, self._posterior, observed, count, check_random_state(random_state))
         original = self.model_.standardizer.inverse_outputs(Y.reshape(-1, Y.shape[-1]))
         samples = np.moveaxis(original.reshape(Y.shape), 0, -1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples
 
-    def _draw_functions(
-        self, observed: Observations, count: int, rng: Any, with_noise: bool = False
-    ) -> np.ndarray:
-        """Joint draws of f ``[S, N, .]``; with noise where the posterior itself draws it."""
-        inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
-        if self._posterior.draws_observations:
-            draw = self._posterior.sample_y if with_noise else self._posterior.sample_f
-            with random_draws.seeded(rng.randint(2**31 - 1, size=2)):
-                return draw(inputs, count).numpy()  # type: ignore[no-any-return]
-        mean, covariance = self.model_.predict_f(inputs, full_cov=True)
-        pairs = zip(mean.numpy().T, covariance.numpy(), strict=True)
-        return np.stack([rng.multivariate_normal(m, C, count) for m, C in pairs], axis=-1)
-
-    def _draw_observations(self, observed: Observations, count: int, rng: Any) -> np.ndarray:
-        """Joint draws of standardized observations ``[S, N, P]``."""
-        F = self._draw_functions(observed, count, rng, with_noise=True)
-        if self._posterior.draws_observations:
-            return F
-        found = self._posterior.calibration
-        inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
-        factors = self._posterior.noise_factors(inputs)
-        Y = sample_outputs(self.model_.likelihood, F, rng, factors)
-        if found is None or not found.has_shape:
-            return Y
-        mean, deviation = observed.moments[0], np.sqrt(observed.moments[1])
-        z = tf.constant((Y - mean) / deviation)  # Gaussian draws get the shape of the calibration
-        return mean + deviation * from_normal(z, found.skewness, found.tail).numpy()  # type: ignore[no-any-return]
-
-    @property
-    def _num_outputs(self) -> int:
-        return len(self.model_.standardizer.y_mean)
-
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
         return values[..., 0] if self._one_dimensional else values
-
-    def _covariance(self, observed: Observations, noise: bool) -> np.ndarray:
-        """Joint covariance of standardized observations, or of f, [N, N, P]."""
-        require_joint(observed.rows)
-        X = tf.convert_to_tensor(observed.rows, gpflow.default_float())
-        of_f = self.model_.predict_f(X, full_cov=True)[1].numpy()
-        # without the latent function of noise that depends on the inputs
-        covariance = np.moveaxis(of_f[: self._num_outputs], 0, -1).copy()
-        if noise:
-            covariance[np.arange(len(X)), np.arange(len(X))] = observed.moments[1]
-        return covariance
-
-
-def _warn_of_means(observed: Observations) -> None:
-    """Warn of means outside of the central 99 % intervals of their observations."""
-    mean, (low, high) = observed.original.mean, observed.interval(0.99)
-    if count := int(np.sum((mean < low) | (mean > high))):
-        warnings.warn(
-            f"{count} of {mean.size} means lie outside of the central 99 % intervals of their "
-            "observations, since the outputs were transformed; leave out point for medians.",
-            stacklevel=3,
-        )
 
 
 class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
@@ -495,8 +442,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     :param likelihood: for two classes "bernoulli" or "bernoulli_logit", for more "softmax",
         "one_versus_rest" or "multiclass", which is robust-max; or a GPflow likelihood. None for the
         likelihood of the method: "bernoulli" for two classes and "softmax" for more, but
-        "bernoulli_logit" and "one_versus_rest" for "site_vgp", "bernoulli_logit" about trees, and
-        always "softmax" for "dirichlet_gpnn". "auto" also tries SOLVE-GP with "multiclass".
+        "bernoulli_logit" and "one_versus_rest" for "site_vgp", "bernoulli_logit" for "simple" and
+        about trees, and always "softmax" for "dirichlet_gpnn".
     """
 
     @atomic

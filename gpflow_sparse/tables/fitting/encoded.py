@@ -57,14 +57,7 @@ def encoded_rows(
     num_classes = len(labels) or None
     shape = _image_shape(method, options.get("image_shape"), frame.shape[1])
     if shape is None:
-        encoder, identifiers = TableEncoder(options=reading), identifiers_of(frame)
-        used = frame.assign(**dict.fromkeys(identifiers))  # empty columns are not used
-        X = encoder.fit_transform(used, Y if Y.shape[1] == 1 else None, num_classes)
-        encoder.columns_ = tuple(
-            _identifier(column.name) if column.name in identifiers else column
-            for column in encoder.columns_
-        )
-        encoder.warn_of_losses(used)
+        encoder, X = _encoded(frame, Y, num_classes, reading)
     else:
         encoder = TableEncoder.from_columns([Column(str(name), "number") for name in frame])
         X = encoder.transform(frame)
@@ -99,6 +92,21 @@ def encoded_rows(
         groups=groups.of_row,
         in_time=groups.in_time,
     )
+
+
+def _encoded(
+    frame: pd.DataFrame, Y: np.ndarray, num_classes: int | None, reading: ReadingOptions | None
+) -> tuple[TableEncoder, np.ndarray]:
+    """The encoder of all columns that do not number the rows, and the encoded rows [N, D]."""
+    encoder, identifiers = TableEncoder(options=reading), identifiers_of(frame)
+    used = frame.assign(**dict.fromkeys(identifiers))  # empty columns are not used
+    X = encoder.fit_transform(used, Y if Y.shape[1] == 1 else None, num_classes)
+    encoder.columns_ = tuple(
+        _identifier(column.name) if column.name in identifiers else column
+        for column in encoder.columns_
+    )
+    encoder.warn_of_losses(used)
+    return encoder, X
 
 
 def _identifier(name: str) -> Column:

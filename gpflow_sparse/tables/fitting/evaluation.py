@@ -225,7 +225,7 @@ class Observations:
         """
         mean, variance = self._moments_of_f
         if self.standardizer.y_mean is not None:  # noise that depends on inputs is a function too
-            count = len(self.standardizer.y_mean)
+            count = self.standardizer.y_mean.shape[0]
             mean, variance = mean[:, :count], variance[:, :count]
         deviation, original = np.sqrt(np.maximum(variance, 0.0)), self.standardizer.inverse_outputs
         return original(mean), 0.5 * (original(mean + deviation) - original(mean - deviation))
