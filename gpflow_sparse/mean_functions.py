@@ -30,8 +30,9 @@ _STEP = 0.1
 # Pairs of a row and a tree that are evaluated at once, about 100 MiB; and trees at once where the
 # number of rows is unknown while tracing.
 _PAIRS, _TREES = 2**22, 16
-# The last inputs of each mean function of trees, and the values there; no attribute of it, which
-# files would hold.
+# The last inputs of each mean function of trees, at most so many, and the values there; this is no
+# attribute of it, which files would hold.
+_REMEMBERED = 2
 _LAST: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -140,19 +141,21 @@ class BoostedTrees(gpflow.functions.MeanFunction):
         X = tf.convert_to_tensor(X)
         if not tf.executing_eagerly():
             return self._evaluate(X)
-        # every posterior of a model asks for the mean of the same training rows
-        inputs, values = _LAST.get(self, (lambda: None, None))
-        if values is None or inputs() is not X:
-            values = self._evaluate(X)
-            self.remember(X, values)
+        # every posterior of a model asks for the mean of the same training rows, and scores ask for
+        # that of the same rows several times
+        for inputs, values in _LAST.get(self, ()):
+            if inputs.shape == X.shape and bool(tf.reduce_all(inputs == X)):
+                return values
+        values = self._evaluate(X)
+        self.remember(X, values)
         return values
 
     def remember(self, X: tf.Tensor, values: tf.Tensor) -> None:
         """
-        Keep values ``[N, 1]`` at inputs ``[N, D]``, for calls with the same tensor until the next
-        call with another one.
+        Keep values ``[N, 1]`` at inputs ``[N, D]``, for calls with equal inputs until calls with
+        two other ones.
         """
-        _LAST[self] = weakref.ref(X), values
+        _LAST[self] = [(X, values), *_LAST.get(self, ())][:_REMEMBERED]
 
     def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
         """The average at ``X [..., D]``: ``[..., P]``."""

@@ -74,7 +74,7 @@ SOURCES = [
 # A ceiling falls with every commit that removes lines; it rises only with a sentence in the commit
 # message on what the lines bought.
 CEILINGS = {
-    "gpflow_sparse": 1018,
+    "gpflow_sparse": 1021,
     "gpflow_sparse/bases": 1748,
     "gpflow_sparse/covariances": 544,
     "gpflow_sparse/data": 1544,
@@ -90,7 +90,7 @@ CEILINGS = {
     "gpflow_sparse/tables": 159,
     "gpflow_sparse/tables/cli": 1669,
     "gpflow_sparse/tables/estimators": 975,
-    "gpflow_sparse/tables/fitting": 3026,
+    "gpflow_sparse/tables/fitting": 3041,
     "gpflow_sparse/tables/methods": 2270,
     "gpflow_sparse/tables/reading": 2250,
     "gpflow_sparse/tables/report": 497,

@@ -11,10 +11,10 @@ from gpflow_sparse.tables.fitting.attempts import Attempt, Choice, reason_of
 from gpflow_sparse.tables.fitting.calibration import split_for_calibration, will_calibrate
 from gpflow_sparse.tables.fitting.evaluation import held_out_scores
 from gpflow_sparse.tables.fitting.splits import hold_out
-from gpflow_sparse.tables.fitting.starts import InitialHyperparameters, StartSearch, resolved
+from gpflow_sparse.tables.fitting.starts import ROWS, InitialHyperparameters, StartSearch, resolved
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.training import Candidate
-from gpflow_sparse.tables.methods.base import Recipe
+from gpflow_sparse.tables.methods.base import TREES, Recipe
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import AUTO, recipe_of
 from gpflow_sparse.tables.methods.simple import Simple
@@ -30,6 +30,8 @@ _FINISHED, _TREES_SHARE = 0.08, 0.3
 _SPARE = 1.3
 # A search ends when so many stages in a row have gained less than so many nats of a held-out row.
 _POOR_STAGES, _LEAST_GAIN = 2, 0.005
+# Nats by which trees must be behind the GP alone, where the time is short, to be no mean of it.
+_FAR_BETTER = 0.5
 
 
 class _TimeOverError(Exception):
@@ -77,6 +79,8 @@ class Race:
         for variant in self.simple_models:
             self._tried(variant, self._advance, f"{Simple.name} with {variant}", variant, 0.0)
         for number, name in enumerate(names):
+            if self._trees_are_worse(name):
+                continue
             if self.best is not None and self.seconds_left < self._needed(_SPARE * self._longest):
                 self.ended = f"The time was over before {', '.join(names[number:])}."
                 break
@@ -97,6 +101,16 @@ class Race:
         if self.task.has_labels and given not in (None, "bernoulli_logit", "softmax"):
             return []
         return list(Simple.variants(self.task))
+
+    def _trees_are_worse(self, name: str) -> bool:
+        """Whether a GP about trees is not worth its time: the GP alone predicts far better."""
+        trees, gp = self.attempts.get(TREES), self.best_gp
+        if self.seconds is None or trees is None or gp is None:
+            return False
+        if not self.task.recipe(name).has_tree_mean or trees.nlpd - self._nlpd(gp) < _FAR_BETTER:
+            return False
+        self.report(f"{name} is left out: trees predict far worse than {gp.name}.")
+        return True
 
     def _tried(self, name: str, evaluate: Callable[..., None], *arguments: Any) -> None:
         """Evaluate a model; if that fails, the reason is kept and reported."""
@@ -211,35 +225,36 @@ class Race:
     def _improve(self, gp: Candidate, search: StartSearch) -> None:
         """Go on with the search for the start of a model, and build it from a better one."""
         begin, first, poor = time.perf_counter(), search.best, 0
+        spent = gp.build_seconds + gp.finish_seconds + gp.row_seconds * _MAX_HELD_OUT
+        scoring = _SPARE * spent
         while poor < _POOR_STAGES:
-            spent = gp.build_seconds + gp.finish_seconds + self._predicting(gp)
-            left = self.seconds_left - self._needed(_SPARE * spent)
+            # where another model leads, a better start must show that it is ahead
+            left = self.seconds_left - self._needed(0.0 if self.best is gp else scoring)
             if left < _SPARE * search.longest:
                 self.ended = f"The time was over in the search for starts of {gp.name}."
                 break
             if not search.advance(time.perf_counter() + left):
                 break
             self.report(f"{gp.name}: {search.stage} compared{self._left}")
-            poor = poor + 1 if search.gain < _LEAST_GAIN else 0
+            if search.stage != ROWS:  # one more fit of the best kernel
+                poor = poor + 1 if search.gain < _LEAST_GAIN else 0
         else:
             passed = time.perf_counter() - self.begin
             gained = f"no start of {gp.name} gained more than {_LEAST_GAIN} nats"
             self.ended = f"The search was over after {passed:.0f} s: {gained}."
         if search.is_fitted and search.best is not first:
-            recipe = self.task.recipe(gp.name)
-            start = self._with_start(recipe, search)
-            self._score(Candidate(self.rest, *start, mean=gp.mean, name=gp.name), begin)
+            start = self._with_start(self.task.recipe(gp.name), search)
+            better = Candidate(self.rest, *start, mean=gp.mean, name=gp.name)
+            if self.best is not gp or self.seconds_left > self._needed(scoring):
+                self._score(better, begin)
+            else:  # held-out rows of the search have shown that it is better
+                better.finish_seconds, better.row_seconds = gp.finish_seconds, gp.row_seconds
+                self.best = better
 
     def _needed(self, spent: float) -> float:
         """Time of something, and of the winner on all rows after it."""
         best = self.best
-        if best is None:
-            return spent
-        return spent + best.build_seconds + best.finish_seconds + self._predicting(best)
-
-    def _predicting(self, candidate: Candidate) -> float:
-        """Time of the predictions for scores."""
-        return candidate.row_seconds * _MAX_HELD_OUT
+        return spent if best is None else spent + best.build_seconds + best.finish_seconds
 
     def choice(self, *, interrupted: bool = False) -> Choice:
         """The winner, and how it is trained on all rows in the time that is left, if there is."""

@@ -26,8 +26,8 @@ from gpflow_sparse.tables.methods.rows import Pair, shuffled
 # and the second: 15,000 rows (elevators) .389, .394; 27,000 rows of thresholds and hours .335,
 # .335; 36,000 rows (kin40k) .386, .284; 40,000 rows (protein) .576, .543; with 127 leaves and a
 # rate of .2 .412, .350, .301, .545.
-_SMALL = {"max_depth": 12, "max_leaf_nodes": 31}
-_LARGE = {"max_depth": 12, "max_leaf_nodes": 63}
+_SMALL = {"max_depth": 8, "max_leaf_nodes": 31}
+_LARGE = {"max_depth": 10, "max_leaf_nodes": 63}
 _MANY_ROWS = 20_000
 # Folds, rows above which there are three, times the classes if there are more than two, and above
 # which there are two. Values of the inputs to which the trees of all folds are fitted.
