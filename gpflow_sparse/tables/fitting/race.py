@@ -24,14 +24,15 @@ from gpflow_sparse.training.calibration import calibration_improvement
 _HELD_OUT, _MAX_HELD_OUT, _MIN_HELD_OUT = 0.1, 2000, 100
 # Steps of a candidate without a budget, and the fraction of the time left for the steps of all.
 _STEPS, _SHARE = 200, 0.4
-# Fraction of the time left in which a model is finished, and largest one for trees.
-_FINISHED, _TREES_SHARE = 0.08, 0.3
+# Fraction of the time left in which a model is finished, and largest one for trees; and multiple of
+# the former that the winner must have in the end: variances of few left-out rows are poor.
+_FINISHED, _TREES_SHARE, _LAST_FINISH = 0.08, 0.3, 3.0
 # Time that must be left for another candidate or stage, in multiples of what it is known to take.
 _SPARE = 1.3
 # A search ends when so many stages in a row have gained less than so many nats of a held-out row.
 _POOR_STAGES, _LEAST_GAIN = 2, 0.005
 # Nats by which trees must be behind the GP alone, where the time is short, to be no mean of it.
-_FAR_BETTER = 0.5
+_FAR_BETTER = 0.25
 
 
 class _TimeOverError(Exception):
@@ -247,14 +248,16 @@ class Race:
             better = Candidate(self.rest, *start, mean=gp.mean, name=gp.name)
             if self.best is not gp or self.seconds_left > self._needed(scoring):
                 self._score(better, begin)
-            else:  # held-out rows of the search have shown that it is better
+            elif self.seconds_left > gp.build_seconds + gp.finish_seconds:
+                # held-out rows of the search have shown that it is better; it is not finished yet
                 better.finish_seconds, better.row_seconds = gp.finish_seconds, gp.row_seconds
                 self.best = better
 
     def _needed(self, spent: float) -> float:
         """Time of something, and of the winner on all rows after it."""
         best = self.best
-        return spent if best is None else spent + best.build_seconds + best.finish_seconds
+        last = 0.0 if best is None else best.build_seconds + _LAST_FINISH * best.finish_seconds
+        return spent + last
 
     def choice(self, *, interrupted: bool = False) -> Choice:
         """The winner, and how it is trained on all rows in the time that is left, if there is."""
