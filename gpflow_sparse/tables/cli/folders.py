@@ -109,7 +109,7 @@ class RunFolder:
         try:
             found = self.read()["source"]
             plain: dict[str, Any] = {"reading": ReadingOptions(**found["reading"])}
-            plain |= {"exclude": tuple(found.get("exclude", ()))}  # a list in JSON
+            plain |= {"exclude": tuple(found["exclude"])}  # a list in JSON
             return Source(**found | plain)
         except (TypeError, KeyError) as error:
             raise ValueError(f"{self.path / RECORD} is damaged: {error}; {_REMEDY}.") from error

@@ -236,9 +236,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
         that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
         counts and positive values are not standardized.
-    :param time_budget: seconds after which no further training step begins. Building and compiling
-        the candidates and scoring them takes time beyond it. None for a number of steps, which
-        makes equal calls give equal results.
+    :param time_budget: seconds for the choice and the training, of which no part begins that is not
+        expected to end in time; the choice may end earlier. None for a number of steps, which makes
+        equal calls give equal results.
     :param method_options: options of the method by name, as ``gpflow-sparse fit --help`` has them,
         such as ``{"num_inducing": 512}``.
     :param random_state: an integer makes ``fit`` reproducible.

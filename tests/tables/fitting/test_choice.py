@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import gpflow
 import numpy as np
@@ -250,6 +251,44 @@ def test_a_better_start_is_taken_only_if_it_predicts_held_out_rows_better(monkey
     scores = [line for line in lines if line.startswith("gpnn: held-out")]
     assert len(scores) == (2 if better == "worse" else 1)
     assert f"{chosen.attempts[-1].nlpd:.3f}" in scores[0]
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [([0.1, 0.004, 0.02, 0.004, 0.0, 0.5], 5), ([0.0, -0.1, 0.5], 2), ([0.1, 0.1, 0.1], 3)],
+)
+def test_a_search_ends_after_two_stages_in_a_row_that_gain_little(monkeypatch, gains, expected):
+    compared = race.Race(two_methods(monkeypatch, "exact"), 1000.0, str)
+    gp = Candidate(compared.rest, compared.task.recipe("exact"))
+    gp.name, compared.best, begun = "exact", gp, []
+
+    def advance(until):
+        if len(begun) == len(gains):
+            return False
+        search.gain = gains[len(begun)]
+        begun.append(until)
+        return True
+
+    search = SimpleNamespace(
+        advance=advance, best=None, longest=0.0, stage="kernels", is_fitted=False
+    )
+    compared._improve(gp, search)
+    assert len(begun) == expected
+    assert ("no start of exact gained more than 0.005 nats" in compared.ended) == (expected != 3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "behind", "expected"), [(60.0, 0.3, True), (60.0, 0.2, False), (None, 0.3, False)]
+)
+def test_trees_far_behind_a_gp_are_no_mean_of_it(monkeypatch, seconds, behind, expected):
+    task = dataclasses.replace(two_methods(monkeypatch, "gpnn"), options={})
+    compared, lines = race.Race(task, seconds, str), []
+    compared.report, compared.best_gp = lines.append, SimpleNamespace(name="gpnn")
+    compared.attempts["gpnn"] = Attempt("gpnn", 0.1, 0.0, 0, 1.0)
+    compared.attempts["trees"] = Attempt("trees", 0.1 + behind, 0.0, 0, 1.0)
+    assert compared._trees_are_worse("gpnn with trees") is expected
+    assert not compared._trees_are_worse("gpnn")
+    assert len(lines) == expected
 
 
 def test_a_winner_gets_the_steps_of_the_time_that_is_left_at_a_rate_for_them(monkeypatch):
