@@ -119,6 +119,19 @@ def test_trees_are_those_of_scikit_learn(boosted, monkeypatch):
     assert not trees.trainable_variables
 
 
+def test_values_of_trees_are_remembered_for_equal_inputs_alone(rng, monkeypatch):
+    X, others, third = rng.normal(size=(3, 200, 2))
+    model = HistGradientBoostingRegressor(max_iter=5).fit(X, X[:, 0])
+    trees = BoostedTrees.from_scikit_learn([model])
+    for rows in (X, others, third):
+        np.testing.assert_allclose(trees(rows)[:, 0], model.predict(rows), rtol=1e-9, atol=1e-9)
+    known = trees(others)
+    monkeypatch.setattr(BoostedTrees, "_evaluate", None)
+    assert trees(others.copy()) is known
+    with pytest.raises(TypeError):
+        trees(X)  # two inputs are remembered
+
+
 def test_other_models_than_boosted_trees_of_squared_error_are_refused(boosted):
     models, X, _ = boosted
     absolute = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(X, X[:, 0])

@@ -249,6 +249,20 @@ def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
     assert drawn == list(range(19))
 
 
+def test_the_gain_of_a_stage_is_that_of_the_best_fit():
+    rng = np.random.default_rng(0)
+    pair = standardized(rng.uniform(size=(500, 1)), rng.normal(size=(500, 1)))
+    starts = InitialHyperparameters(Dataset("table", pair, pair, ("a",), "y", None))
+    scores = {"matern52": 0.1, "matern32": 0.4, "matern12": 0.3, "squared_exponential": 0.0}
+    starts.fit = lambda trial: trial.kernel
+    starts.score = lambda trial: scores[trial.kernel]
+    search = starts.search(recipe_of("gpnn", metric="columns"))
+    assert (search.advance(), search.best) == (True, "matern52")
+    assert np.isnan(search.gain)  # a single fit
+    assert (search.advance(), search.best) == (True, "matern32")
+    np.testing.assert_allclose(search.gain, 0.3)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["matern12", "smooth"])
 def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
