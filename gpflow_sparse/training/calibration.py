@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -122,7 +122,7 @@ def calibrate(
         )
     with _put_back_on_failure(model):
         uncalibrate(model)
-        found, _ = _best(model, X, Y, weights)
+        found, _ = _best(model, _predicted(model, X, Y), weights)
         if not isinstance(model, SparseGPModel):
             found.originals = rescaling.values(model)
             rescaling.rescale(model, found.function, found.noise)
@@ -164,19 +164,32 @@ def uncalibrate(model: GPModel) -> None:
     model.calibration = None
 
 
-def calibration_improvement(
-    model: GPModel, data: tuple[Any, Any], row_weights: Any = None
-) -> float:
-    """
-    How much :func:`calibrate` on these rows would raise the mean log density of a row, in nats.
+class HeldOutPredictions(NamedTuple):
+    """Predictions of held-out rows, and what a calibration on the same rows would gain."""
 
-    Cross-validated over ten folds; 0 where the factors would be 1. The model is not changed.
+    mean: np.ndarray
+    """Of observations ``[N, P]``; of classes the probabilities ``[N, C]``."""
+    log_density: np.ndarray
+    """Of the rows ``[N]``, without calibration."""
+    gain: float
+    """By how much :func:`calibrate` would raise the mean log density of a row, in nats."""
+
+
+def predict_held_out(
+    model: GPModel, data: tuple[Any, Any], row_weights: Any = None
+) -> HeldOutPredictions:
+    """
+    Means and log densities of held-out rows, and the gain of a calibration, by one prediction.
+
+    The gain is cross-validated over ten folds; 0 where the factors would be 1. The model is not
+    changed.
 
     :param data: held-out rows, as in :func:`calibrate`; the model must not be calibrated.
     :param row_weights: as in :func:`calibrate`.
     """
-    X, Y = _require_data(model, data)
-    return _best(model, X, Y, checks.require_row_weights(row_weights, X))[1]
+    rows = _predicted(model, *_require_data(model, data))
+    _, gain = _best(model, rows, checks.require_row_weights(row_weights, rows.X))
+    return HeldOutPredictions(*rows.observations(model.likelihood), gain)
 
 
 def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -197,12 +210,21 @@ class _Marginals:
         size = _CHUNK // (posterior.num_samples if self.is_deep else 1)
         parts = [predict(X[i : i + size]) for i in range(0, len(X), size)]
         self.mean, self.var = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
-        self.num_samples = len(self.mean) // len(X)
+        self.num_rows, self.num_samples = len(X), len(self.mean) // len(X)
         self.X, self.Y = (tf.repeat(part, self.num_samples, axis=0) for part in (X, Y))
         if not bool(tf.reduce_all(tf.math.is_finite(self.mean) & tf.math.is_finite(self.var))):
             raise ValueError("model cannot be calibrated: its predictions are not finite.")
         local = getattr(posterior, "noise_factors", None)
         self._factors = 1.0 if local is None else local(X)
+
+    def observations(self, likelihood: Likelihood) -> tuple[np.ndarray, np.ndarray]:
+        """Means ``[N, P]`` and log densities ``[N]`` of observations, without calibration."""
+        is_gaussian = isinstance(likelihood, Gaussian)
+        evaluate = self.gaussian(likelihood) if is_gaussian else self.other(likelihood)
+        density, _ = evaluate(np.zeros(2 if is_gaussian else 1), np.ones(self.num_rows))
+        mean, _ = likelihood.predict_mean_and_var(self.X, self.mean, self.var)
+        parts = tf.reshape(mean, [self.num_rows, self.num_samples, -1])  # [N, S, P]
+        return tf.reduce_mean(parts, axis=1).numpy(), density
 
     def _noise(self, likelihood: Gaussian) -> tf.Tensor:
         """The variance of the noise of each row ``[N S, 1]``."""
@@ -281,17 +303,37 @@ def _best_shape(
     return (float(np.log(exponential)), tail), gain
 
 
+class _Classes:
+    """Held-out rows with the probabilities of their classes."""
+
+    def __init__(self, model: SparseGPModel, X: tf.Tensor, Y: tf.Tensor) -> None:
+        self.X, self.labels = X, np.asarray(Y)[:, 0].astype(np.int64)
+        self.log_probabilities = _log_probabilities(model, X)
+
+    def observations(self, likelihood: Likelihood) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities ``[N, C]`` and log probabilities of the labels ``[N]``."""
+        logs = self.log_probabilities
+        return np.exp(logs), logs[np.arange(len(logs)), self.labels]
+
+
+def _predicted(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> _Marginals | _Classes:
+    """Held-out rows with their predictions, which are made once."""
+    if isinstance(model, SparseGPModel) and has_classes(model.likelihood):
+        return _Classes(model, X, Y)
+    return _Marginals(model, X, Y)
+
+
 def _best(
-    model: GPModel, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None
+    model: GPModel, rows: _Marginals | _Classes, row_weights: tf.Tensor | None
 ) -> tuple[Calibration, float]:
     """The shrunk corrections, and the gain of a row."""
-    likelihood, count = model.likelihood, len(X)
+    likelihood = model.likelihood
     weights = None if row_weights is None else row_weights.numpy().astype(np.float64)
     find = functools.partial(shrunk, prior_deviation=_PRIOR_DEVIATION, row_weights=weights)
-    if isinstance(model, SparseGPModel) and has_classes(likelihood):
-        temperature, gain = best_temperature(_log_probabilities(model, X), _labels(Y), weights)
-        return Calibration(temperature=temperature, num_rows=count), gain
-    rows = _Marginals(model, X, Y)
+    if isinstance(rows, _Classes):
+        temperature, gain = best_temperature(rows.log_probabilities, rows.labels, weights)
+        return Calibration(temperature=temperature, num_rows=len(rows.labels)), gain
+    count = rows.num_rows
     if isinstance(model, GPR):  # one factor of both
         both = rows.gaussian(likelihood)
 
@@ -327,7 +369,3 @@ def _log_probabilities(model: SparseGPModel, X: tf.Tensor) -> np.ndarray:
     if not np.all(np.isfinite(found)):
         raise ValueError("model cannot be calibrated: its predictions are not finite.")
     return found
-
-
-def _labels(Y: tf.Tensor) -> np.ndarray:
-    return np.asarray(Y)[:, 0].astype(np.int64)

@@ -245,6 +245,30 @@ def test_calibration_scales_covariances_and_leaves_means_and_objectives(member):
     assert_equal(predictions(model), before)
 
 
+@pytest.mark.parametrize("name", ["gpnn", "deep", "solvegp_bernoulli", "solvegp_multiclass"])
+def test_held_out_rows_are_predicted_as_by_the_model(name):
+    member = OURS[name]
+    model, X, Y = perturb(member.build()), inputs(), member.outputs()
+    found = calibration.predict_held_out(model, (X, Y))
+    wanted = probabilities(model, X) if name in CLASSES else model.predict_y(X)[0]
+    np.testing.assert_allclose(found.mean, wanted, rtol=1e-9)
+    # probabilities by quadrature add up to one less 1e-6
+    np.testing.assert_allclose(found.log_density, model.predict_log_density((X, Y)), rtol=1e-5)
+
+
+def test_held_out_counts_are_predicted_as_by_the_model():
+    model, (X, Y) = make(likelihood=gpflow.likelihoods.Poisson()), held_out()
+    data = X, np.round(np.exp(Y))
+    found = calibration.predict_held_out(model, data)
+    np.testing.assert_allclose(found.mean, model.predict_y(X)[0])
+    np.testing.assert_allclose(found.log_density, model.predict_log_density(data))
+    before = found.log_density.mean()
+    gs.calibrate(model, data)
+    assert found.gain == pytest.approx(
+        model.predict_log_density(data).numpy().mean() - before, abs=0.02
+    )
+
+
 @pytest.mark.parametrize("name", ["solvegp", "swsgp", "softki", "deep"])
 def test_a_saved_model_is_calibrated(name, tmp_path):
     model = perturb(OURS[name].build())

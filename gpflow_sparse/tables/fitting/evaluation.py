@@ -363,7 +363,13 @@ def held_out_scores(
     mean = np.concatenate([model.predict_y(X[p])[0].numpy() for p in parts])
     density = [model.predict_log_density((X[p], Y[p])).numpy() for p in parts]
     nlpd = -float(np.average(np.concatenate(density), weights=row_weights))
+    return nlpd, error_of(mean, rows[1], num_classes, row_weights)
+
+
+def error_of(
+    mean: np.ndarray, Y: np.ndarray, num_classes: int | None, row_weights: np.ndarray | None
+) -> float:
+    """Root mean squared error of predicted means, or the fraction of wrong labels."""
     if num_classes is None:
-        return nlpd, float(metrics.rmse(rows[1], mean, row_weights))
-    P = class_probabilities(mean, num_classes)
-    return nlpd, float(metrics.error_rate(rows[1], P, row_weights))
+        return float(metrics.rmse(Y, mean, row_weights))
+    return float(metrics.error_rate(Y, class_probabilities(mean, num_classes), row_weights))

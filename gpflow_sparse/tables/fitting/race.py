@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.tables.fitting import tree_mean as trees
 from gpflow_sparse.tables.fitting.attempts import Attempt, Choice, reason_of
 from gpflow_sparse.tables.fitting.calibration import split_for_calibration, will_calibrate
-from gpflow_sparse.tables.fitting.evaluation import held_out_scores
+from gpflow_sparse.tables.fitting.evaluation import error_of, held_out_scores
 from gpflow_sparse.tables.fitting.splits import hold_out
 from gpflow_sparse.tables.fitting.starts import ROWS, InitialHyperparameters, StartSearch, resolved
 from gpflow_sparse.tables.fitting.task import Task
@@ -18,7 +20,7 @@ from gpflow_sparse.tables.methods.base import TREES, Recipe
 from gpflow_sparse.tables.methods.cached_model import CachedModel
 from gpflow_sparse.tables.methods.registry import AUTO, recipe_of
 from gpflow_sparse.tables.methods.simple import Simple
-from gpflow_sparse.training.calibration import calibration_improvement
+from gpflow_sparse.training.calibration import predict_held_out
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
 _HELD_OUT, _MAX_HELD_OUT, _MIN_HELD_OUT = 0.1, 2000, 100
@@ -193,9 +195,12 @@ class Race:
         self._require_time(candidate.recipe)
         (X, Y), weights = self.held_out.train, self.held_out.weights
         count, scoring = self.task.dataset.num_classes, time.perf_counter()
-        nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), count, weights)
         if will_calibrate(candidate.recipe, self.task.dataset):
-            nlpd -= calibration_improvement(candidate.model, (X, Y), weights)
+            found = predict_held_out(candidate.model, (X, Y), weights)
+            nlpd = -float(np.average(found.log_density, weights=weights)) - found.gain
+            error = error_of(found.mean, Y, count, weights)
+        else:
+            nlpd, error = held_out_scores(CachedModel(candidate.model), (X, Y), count, weights)
         now = time.perf_counter()
         candidate.row_seconds = (now - scoring) / len(X)
         self._keep(Attempt(candidate.name, nlpd, error, candidate.num_steps, now - begin))

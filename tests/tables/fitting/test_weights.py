@@ -14,7 +14,7 @@ from gpflow_sparse.tables.fitting.training import Candidate
 from gpflow_sparse.tables.fitting.tree_mean import fit_tree_mean
 from gpflow_sparse.tables.fitting.weights import weighted_rows
 from gpflow_sparse.tables.methods.registry import RECIPES, recipe_of
-from gpflow_sparse.training.calibration import calibration_improvement
+from gpflow_sparse.training.calibration import predict_held_out
 
 N = 150
 FEW = {"num_inducing": 12, "num_orthogonal": 6, "num_steps": 12}
@@ -136,8 +136,8 @@ def test_a_calibration_of_weights_is_that_of_repeated_rows_but_for_its_folds():
     np.testing.assert_allclose(found.noise, expected.noise, rtol=0.02)
     gs.uncalibrate(model)
     gains = (
-        calibration_improvement(model, (X, Y), weights),
-        calibration_improvement(model, (X.repeat(weights, 0), Y.repeat(weights, 0))),
+        predict_held_out(model, (X, Y), weights).gain,
+        predict_held_out(model, (X.repeat(weights, 0), Y.repeat(weights, 0))).gain,
     )
     np.testing.assert_allclose(*gains, rtol=0.02)
     with pytest.raises(ValueError, match="conformal must be False for rows of weights"):
