@@ -212,6 +212,8 @@ class InitialHyperparameters:
             row_weights=rest.weights,
         )
         axes, slopes = initialization.gradient_axes(model, rest.train[0], seed=trial.seed)
+        if not slopes[0] > 0.0:
+            raise ValueError("the model is constant, and has no axes of gradients.")
         scales = np.maximum(slopes, _LEAST_SLOPE * slopes[0]) ** -0.5
         return axes, scales * np.median(self._medians(X @ axes.T / scales, trial.seed))
 

@@ -71,10 +71,16 @@ def test_samples_leave_the_seed_of_tensorflow_alone(table, model):
     np.testing.assert_array_equal([*found, tf.random.uniform([2]).numpy()], expected)
 
 
-@pytest.mark.parametrize("value", [7.5, 0.0])
-def test_a_constant_target_predicts_itself(value):
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    mean, deviation = SparseGPRegressor(**EXACT).fit(X, np.full(60, value)).predict(X, True)
+GPNN = {"method": "gpnn", "method_options": {"num_subset": 60}, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "num_rows", "value"), [(EXACT, 60, 7.5), (EXACT, 60, 0.0), (GPNN, 300, 7.5)]
+)
+def test_a_constant_target_predicts_itself(parameters, num_rows, value):
+    X = np.random.default_rng(0).normal(size=(num_rows, 2))
+    model = SparseGPRegressor(**parameters).fit(X, np.full(num_rows, value))
+    mean, deviation = model.predict(X, True)
     np.testing.assert_allclose(mean, value, atol=1e-6)
     assert deviation.max() < 1e-4
 
