@@ -236,10 +236,9 @@ class Race:
         while poor < _POOR_STAGES:
             # where another model leads, a better start must show that it is ahead
             left = self.seconds_left - self._needed(0.0 if self.best is gp else scoring)
-            if left < _SPARE * search.longest:
-                self.ended = f"The time was over in the search for starts of {gp.name}."
-                break
             if not search.advance(time.perf_counter() + left):
+                if search.is_out_of_time:
+                    self.ended = f"The time was over in the search for starts of {gp.name}."
                 break
             self.report(f"{gp.name}: {search.stage} compared{self._left}")
             if search.stage != ROWS:  # one more fit of the best kernel

@@ -47,6 +47,8 @@ _MAX_DRAWS, _DRAWS_OF_STAGE = 18, 3  # of local subsets
 # Largest number of times that the axes of gradients are found anew from a model along earlier axes,
 # neighbors of that model, and least root mean square of a derivative, relative to the largest.
 _MAX_REFITS, _AXES_NEIGHBORS, _LEAST_SLOPE = 3, 64, 1e-3
+# Time that must be left for another fit, in multiples of what one of its kind took.
+_SPARE = 1.3
 _LARGEST = 5.0  # output, in robust standard deviations, for likelihoods whose noise has outliers
 _MAX_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
 
@@ -283,10 +285,11 @@ class StartSearch:
         self._stages = self._plan()
         self.stage = ""
         """The latest stage."""
-        self.longest = 0.0
-        """Longest time of a fit and its score."""
+        self._seconds: dict[Any, float] = {}  # of the latest fit of a kind, and its score
         self.gain = math.nan
         """Nats of a held-out row by which the latest stage raised its log density."""
+        self.is_out_of_time = False
+        """Whether there was no time for a fit of the latest stage."""
         self.failure: ValueError | None = None
         """The latest error of a fit."""
 
@@ -304,25 +307,27 @@ class StartSearch:
 
     def advance(self, until: float = math.inf) -> bool:
         """
-        Make the fits of the next stage; False if there is none.
+        Make the fits of the next stage; False if there is none, or no time for one.
 
-        :param until: value of ``time.perf_counter`` before which a fit must be expected to end, but
-            for the first.
+        :param until: value of ``time.perf_counter`` before which a fit must be expected to end, by
+            1.3 times the time of earlier ones, but for the first.
         """
         self.stage, trials = next(self._stages, ("", []))
-        before = self._ranked[-1:]
+        before, self.is_out_of_time = self._ranked[-1:], False
         for trial in trials:
-            begin = time.perf_counter()
-            if self._ranked and begin + self.longest > until:
+            begin, kind = time.perf_counter(), (trial.num_rows, trial.along is None)
+            needed = self._seconds.get(kind, max(self._seconds.values(), default=0.0))
+            if self._ranked and begin + _SPARE * needed > until:
+                self.is_out_of_time = trial is trials[0]
                 break
             self._try(trial)
-            self.longest = max(self.longest, time.perf_counter() - begin)
+            self._seconds[kind] = time.perf_counter() - begin
         compared = before and len(self._ranked) > 1
         ends = (
             [self._starts.score(each) for each in (*before, self._ranked[-1])] if compared else ()
         )
         self.gain = ends[1] - ends[0] if ends else math.nan
-        return bool(trials)
+        return bool(trials) and not self.is_out_of_time
 
     def _try(self, trial: _Trial) -> None:
         """Fit a trial, and rank it among the others."""

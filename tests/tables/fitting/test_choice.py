@@ -270,7 +270,7 @@ def test_a_search_ends_after_two_stages_in_a_row_that_gain_little(monkeypatch, g
         return True
 
     search = SimpleNamespace(
-        advance=advance, best=None, longest=0.0, stage="kernels", is_fitted=False
+        advance=advance, best=None, is_out_of_time=False, stage="kernels", is_fitted=False
     )
     compared._improve(gp, search)
     assert len(begun) == expected

@@ -1,6 +1,8 @@
 """Starting hyperparameters on tables with integer, collinear, repeated and heavy-tailed columns."""
 
 import dataclasses
+import functools
+import time
 import warnings
 
 import gpflow
@@ -261,6 +263,28 @@ def test_the_gain_of_a_stage_is_that_of_the_best_fit():
     assert np.isnan(search.gain)  # a single fit
     assert (search.advance(), search.best) == (True, "matern32")
     np.testing.assert_allclose(search.gain, 0.3)
+
+
+def test_a_fit_begins_where_1_3_times_the_time_of_its_kind_is_left(monkeypatch):
+    rng = np.random.default_rng(0)
+    pair = standardized(rng.uniform(size=(500, 1)), rng.normal(size=(500, 1)))
+    starts = InitialHyperparameters(Dataset("table", pair, pair, ("a",), "y", None))
+    clock, fitted = [0.0], []
+
+    def fit(trial):  # a local subset takes a second, and a random one ten
+        fitted.append(trial)
+        clock[0] += 1.0 if trial.num_rows is None else 10.0
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    starts.fit, starts.score = functools.cache(fit), lambda trial: fitted.index(trial)
+    search = starts.search(recipe_of("gpnn", metric="columns", kernel="matern52", num_subset=100))
+    while search.stage != "rows":
+        assert search.advance()
+    begun = len(fitted)
+    assert search.advance(clock[0] + 2.7)
+    assert [trial.num_rows for trial in fitted[begun:]] == [None, None]
+    assert not search.is_out_of_time
+    assert (search.advance(clock[0] + 1.2), search.is_out_of_time) == (False, True)
 
 
 @pytest.mark.nightly
