@@ -139,28 +139,24 @@ class Race:
     def _advance(self, method: str, name: str, share: float) -> None:
         """Build a model from the first start, train it for a share of the time, and score it."""
         begin, recipe, starts = time.perf_counter(), self.task.recipe(method), self._starts
-        mean, search = None, None
+        rows, mean, search = self.rest, None, None
         if recipe.has_tree_mean:
-            if (mean := self._mean_of_trees(recipe)) is None:
+            find = self._first_trees if recipe.name == Simple.name else self._mean_of_trees
+            if (found := find(recipe)) is None:
                 return
-            starts = starts.about(mean)
+            mean, rows = found
         if not (recipe.makes_kernel or recipe.takes_images):
-            search = starts.search(recipe)
+            search = (starts if mean is None else starts.about(mean)).search(recipe)
             search.advance()
         self._require_time(recipe)
-        found = Candidate(
-            self.rest,
-            *self._with_start(recipe, search),
-            mean=mean,
-            search=search,
-            name=name,
-        )
+        start = self._with_start(recipe, search)
+        tried = Candidate(rows, *start, mean=mean, search=search, name=name)
         self._require_time(recipe)
         if self.seconds is None:
-            found.train(_STEPS)
+            tried.train(_STEPS)
         else:
-            found.train_until(time.perf_counter() + share)
-        self._score(found, begin)
+            tried.train_until(time.perf_counter() + share)
+        self._score(tried, begin)
 
     def _with_start(self, recipe: Recipe, search: StartSearch | None) -> tuple[Recipe, Any]:
         """The recipe with the kernel of the best start, and the hyperparameters of that."""
@@ -169,24 +165,42 @@ class Race:
         start = search.best
         return (recipe if self.task.kernel else resolved(recipe, start.kernel)), start[:2]
 
-    def _mean_of_trees(self, recipe: Recipe) -> trees.TreeMean | None:
-        """The trees of the rows, with the weight beside a GP; None if they would take too long."""
-        dataset = self.rest.dataset
-        if self._trees is None:
-            count = dataset.num_classes
-            needed = trees.expected_seconds(self.rest.num_rows, self.rest.num_columns, count)
-            if needed > _TREES_SHARE * self.seconds_left:
-                self.report(f"trees are left out: they would take {needed:.0f} s.")
+    def _first_trees(self, recipe: Recipe) -> tuple[trees.TreeMean, Task] | None:
+        """The trees of a first answer, and the rows whose mean they are; None for want of time."""
+        if not self._has_time_for_trees(0):
+            return None
+        self._trees, rows = trees.fit_first_trees(self.rest.dataset, recipe.seed)
+        return self._trees, self.rest.on(self.rest.dataset.take(rows))
+
+    def _mean_of_trees(self, recipe: Recipe) -> tuple[trees.TreeMean, Task] | None:
+        """The trees of all folds, with the weight beside a GP, and all rows; None likewise."""
+        begin, dataset = time.perf_counter(), self.rest.dataset
+        known = () if self._trees is None else self._trees.models
+        if len(known) < trees.num_folds(self.rest.num_rows, dataset.num_classes):
+            if not self._has_time_for_trees(len(known)):
                 return None
-            self._trees = trees.fit_tree_mean(dataset, recipe.seed)
-        if recipe.name == Simple.name or self.task.has_labels:
-            return self._trees
+            self._trees = trees.fit_tree_mean(dataset, recipe.seed, known=known)
+            if known:
+                simple = self.task.recipe(f"{Simple.name} with {TREES}")
+                self._score(Candidate(self.rest, simple, mean=self._trees, name=TREES), begin)
+        assert self._trees is not None
+        if self.task.has_labels:
+            return self._trees, self.rest
         search = self._starts.search(recipe)
         self._require_time(recipe)
         search.advance()
         self._require_time(recipe)
         found = trees.weight_beside(dataset, self._trees, *search.best[:2], recipe.seed)
-        return self._trees.weighted(found)
+        return self._trees.weighted(found), self.rest
+
+    def _has_time_for_trees(self, num_known: int) -> bool:
+        """Whether the trees of another fold, or of all others, take a small part of the time."""
+        sizes = self.rest.num_rows, self.rest.num_columns, self.rest.dataset.num_classes
+        needed = trees.expected_seconds(*sizes, num_known)
+        has_time = needed <= _TREES_SHARE * self.seconds_left
+        if not has_time:
+            self.report(f"trees are left out: they would take {needed:.0f} s.")
+        return has_time
 
     def _score(self, candidate: Candidate, begin: float) -> None:
         """Finish a candidate, score it on held-out rows, and compare it with the best."""
@@ -204,7 +218,7 @@ class Race:
         now = time.perf_counter()
         candidate.row_seconds = (now - scoring) / len(X)
         self._keep(Attempt(candidate.name, nlpd, error, candidate.num_steps, now - begin))
-        if self.best is None or nlpd <= self._nlpd(self.best):
+        if nlpd <= min(attempt.nlpd for attempt in self.attempts.values()):
             self.best = candidate
         is_gp = candidate.recipe.name != Simple.name
         if is_gp and (self.best_gp is None or nlpd <= self._nlpd(self.best_gp)):
@@ -222,7 +236,9 @@ class Race:
             f"{steps}, {attempt.seconds:.1f} s{self._left}"
         )
         known = self.attempts.get(attempt.method, attempt)
-        self.attempts[attempt.method] = min(known, attempt, key=lambda each: each.nlpd)
+        # the trees of all folds replace those of one, whatever few held-out rows say
+        if attempt.method == TREES or attempt.nlpd <= known.nlpd:
+            self.attempts[attempt.method] = attempt
 
     @property
     def _left(self) -> str:
@@ -258,10 +274,11 @@ class Race:
                 self.best = better
 
     def _needed(self, spent: float) -> float:
-        """Time of something, and of the winner on all rows after it."""
+        """Time of something, and after it of the best GP on all rows; others are answers as are."""
         best = self.best
-        last = 0.0 if best is None else best.build_seconds + _LAST_FINISH * best.finish_seconds
-        return spent + last
+        if best is None or best.recipe.name == Simple.name:
+            return spent
+        return spent + best.build_seconds + _LAST_FINISH * best.finish_seconds
 
     def choice(self, *, interrupted: bool = False) -> Choice:
         """The winner, and how it is trained on all rows in the time that is left, if there is."""

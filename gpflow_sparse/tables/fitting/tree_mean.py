@@ -6,6 +6,7 @@ interactions that a stationary kernel does not extrapolate.
 import dataclasses
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,9 +35,10 @@ _MANY_ROWS = 20_000
 _NUM_FOLDS, _THREE_FOLDS, _TWO_FOLDS = 5, 10_000, 50_000
 _MAX_ROUNDS = 400  # trees of a fold
 _MAX_VALUES = 4e6
-# Seconds of a core for each of these values, and for a row to pass through the trees of a fold; and
-# fraction of both for each column of log odds of classes, whose trees end earlier.
-_SECONDS, _ROW_SECONDS, _CLASS_FRACTION = 3e-6, 1.2e-5, 0.5
+# Seconds of a core for each of these values, for a row to pass through the trees of a fold, and for
+# the thresholds of a column; and fraction of these for each column of log odds of classes, whose
+# trees end earlier.
+_SECONDS, _ROW_SECONDS, _COLUMN_SECONDS, _CLASS_FRACTION = 3e-6, 1.2e-5, 8e-3, 0.5
 # Held-out rows that give the weight of the trees, at most a fifth, and their nearest rows.
 _HELD_OUT, _NEIGHBORS = 2000, 64
 
@@ -56,7 +58,7 @@ class TreeMean:
 
     function: BoostedTrees | TreeLogits
     seconds: float
-    """Time of the trees."""
+    """Time of the trees of all folds; of the first one in multiples."""
     models: tuple[Any, ...]
     """The trees of each fold, as scikit-learn has them."""
     out_of_fold: np.ndarray | None = None
@@ -101,11 +103,18 @@ class TreeMean:
             self.function.remember(X, values)
 
 
-def expected_seconds(num_rows: int, num_columns: int, num_classes: int | None = None) -> float:
-    """Time to fit the trees and to evaluate them at all rows, on one core."""
-    folds = _num_folds(num_rows, num_classes)
-    values = min(_MAX_VALUES, (folds - 1) * num_rows * num_columns)
-    seconds = _SECONDS * values + _ROW_SECONDS * folds * num_rows
+def expected_seconds(
+    num_rows: int, num_columns: int, num_classes: int | None = None, num_known: int = 0
+) -> float:
+    """
+    Time to fit the trees and to evaluate them at all rows, on one core.
+
+    :param num_known: folds whose trees are known.
+    """
+    folds = num_folds(num_rows, num_classes)
+    values = min(_MAX_VALUES, (folds - 1) * num_rows * num_columns) / folds
+    fold = _SECONDS * values + _ROW_SECONDS * num_rows + _COLUMN_SECONDS * num_columns
+    seconds = (folds - num_known) * fold
     return seconds if num_classes is None else _CLASS_FRACTION * _columns(num_classes) * seconds
 
 
@@ -134,27 +143,67 @@ def has_rare_classes(labels: np.ndarray, num_classes: int) -> bool:
     return len(counts) < num_classes or bool(counts.min() < 2 * _NUM_FOLDS)
 
 
-def _num_folds(num_rows: int, num_classes: int | None) -> int:
+def num_folds(num_rows: int, num_classes: int | None) -> int:
+    """Folds whose trees are averaged."""
     if num_rows > _TWO_FOLDS:
         return 2
     return 3 if num_rows * _columns(num_classes or 2) > _THREE_FOLDS else _NUM_FOLDS
 
 
-def fit_tree_mean(dataset: Dataset, seed: int = 0, weight: float = 1.0) -> TreeMean:
+def fit_tree_mean(
+    dataset: Dataset, seed: int = 0, weight: float = 1.0, known: Sequence[Any] = ()
+) -> TreeMean:
     """
     The average of the trees of five folds, fewer for long tables. The scale of log odds of classes
     is a hyperparameter of the model.
 
     :param dataset: standardized, with one output; of long tables the trees are fitted to some rows.
     :param weight: w, see :func:`weight_beside`.
+    :param known: the trees of the first folds, from :func:`fit_first_trees`.
     :raises ValueError: for several outputs, or a class with few of the rows to which the trees are
         fitted.
     """
-    begin = time.perf_counter()
-    order = shuffled(len(dataset.train[0]), seed)
-    if dataset.num_classes is None and dataset.train[1].shape[1] != 1:
-        raise ValueError(f"mean must be {ZERO} for several outputs; {TREES} are fitted to one.")
-    models, out_of_fold, average = _fitted_trees(dataset, order, seed)
+    begin, X = time.perf_counter(), dataset.train[0]
+    folds = _folds(dataset, seed)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        fitted = pool.map(lambda fold: _fitted(dataset, fold, seed), folds[len(known) :])
+        models = [*known, *fitted]
+        values = list(pool.map(lambda model: _values(model, X), models))
+    average = np.mean(values, axis=0)
+    out_of_fold = average.copy()  # of rows that no trees were fitted to
+    for (_, others), each in zip(folds, values, strict=True):
+        out_of_fold[others] = each[others]
+    return _mean_of(dataset, models, out_of_fold, average, weight, begin)
+
+
+def fit_first_trees(dataset: Dataset, seed: int = 0) -> tuple[TreeMean, np.ndarray]:
+    """
+    Of long tables the trees of the first fold alone, and the rows that these were not fitted to, of
+    which the mean is. They take a half or a third of the time of all.
+
+    :return: the mean, and its rows.
+    :raises ValueError: as :func:`fit_tree_mean`.
+    """
+    num_rows = len(dataset.train[0])
+    count = num_folds(num_rows, dataset.num_classes)
+    if count == _NUM_FOLDS:
+        return fit_tree_mean(dataset, seed), np.arange(num_rows)
+    begin, fold = time.perf_counter(), _folds(dataset, seed)[0]
+    model, left_out = _fitted(dataset, fold, seed), dataset.take(fold[1])
+    values = _values(model, left_out.train[0])
+    mean = _mean_of(left_out, [model], values, values, 1.0, begin)
+    return dataclasses.replace(mean, seconds=count * mean.seconds), fold[1]
+
+
+def _mean_of(
+    dataset: Dataset,
+    models: list[Any],
+    out_of_fold: np.ndarray,
+    average: np.ndarray,
+    weight: float,
+    begin: float,
+) -> TreeMean:
+    """The mean of rows, by trees whose predictions of these are known ``[N, P]``."""
     if dataset.num_classes is not None:
         trees = BoostedTrees.from_scikit_learn(models)
         logits = TreeLogits(trees, dataset.train[0], out_of_fold)
@@ -164,51 +213,45 @@ def fit_tree_mean(dataset: Dataset, seed: int = 0, weight: float = 1.0) -> TreeM
     return TreeMean(function, seconds, tuple(models), out_of_fold, average)
 
 
-def _fitted_trees(
-    dataset: Dataset, order: np.ndarray, seed: int
-) -> tuple[list[Any], np.ndarray, np.ndarray]:
+def _folds(dataset: Dataset, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """
-    The trees of all folds, and for every row their average predictions by trees that were fitted
-    without it ``[N, P]`` and by all ``[N, P]``; of classes these are log odds.
+    For each fold the rows to which its trees are fitted, and the others of the rows for trees.
 
-    :param order: of the rows ``[N]``; those that are not fitted are the last.
-    :raises ValueError: for a class of few rows, without which trees of a fold may lack its column.
+    :raises ValueError: for several outputs, and for a class of few rows, without which trees of a
+        fold may lack its column.
     """
-    (X, Y), weights = dataset.train, dataset.weights
-    count = _num_folds(len(X), dataset.num_classes)
-    rows = order[: max(1000, int(_MAX_VALUES / ((count - 1) * X.shape[1])))]
+    X, Y = dataset.train
+    if dataset.num_classes is None and Y.shape[1] != 1:
+        raise ValueError(f"mean must be {ZERO} for several outputs; {TREES} are fitted to one.")
+    count = num_folds(len(X), dataset.num_classes)
+    rows = shuffled(len(X), seed)[: max(1000, int(_MAX_VALUES / ((count - 1) * X.shape[1])))]
     if dataset.num_classes is not None and has_rare_classes(Y[rows], dataset.num_classes):
         raise ValueError(
             f"mean must be {ZERO} where a class has fewer than {2 * _NUM_FOLDS} of the {len(rows)} "
             f"rows to which {TREES} are fitted."
         )
-    kinds = (KFold, HistGradientBoostingRegressor)
-    if dataset.num_classes is not None:
-        kinds = (StratifiedKFold, HistGradientBoostingClassifier)
-    folds = kinds[0](min(count, len(rows)), shuffle=True, random_state=seed)
-    sizes = _LARGE if len(rows) > _MANY_ROWS else _SMALL
+    kind = KFold if dataset.num_classes is None else StratifiedKFold
+    folds = kind(min(count, len(rows)), shuffle=True, random_state=seed)
+    return [(rows[own], rows[others]) for own, others in folds.split(rows, Y[rows, 0])]
 
-    def fitted(own: np.ndarray) -> tuple[Any, np.ndarray]:
-        # threads of OpenMP wait busily: beside other work two took 25 times the time of one
-        with threadpool_limits(1, "openmp"):
-            model = kinds[1](max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes)
-            model.fit(X[own], Y[own, 0], None if weights is None else weights[own])
-            return model, _values(model, X)
 
-    parts = [(rows[own], rows[others]) for own, others in folds.split(rows, Y[rows, 0])]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(fitted, (own for own, _ in parts)))
-    average = np.mean([values for _, values in found], axis=0)
-    out_of_fold = average.copy()  # of rows that no trees were fitted to
-    for (_, others), (_, values) in zip(parts, found, strict=True):
-        out_of_fold[others] = values[others]
-    return [model for model, _ in found], out_of_fold, average
+def _fitted(dataset: Dataset, fold: tuple[np.ndarray, np.ndarray], seed: int) -> Any:
+    """The trees of a fold."""
+    (X, Y), weights, (own, others) = dataset.train, dataset.weights, fold
+    is_class = dataset.num_classes is not None
+    kind = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
+    sizes = _LARGE if len(own) + len(others) > _MANY_ROWS else _SMALL
+    # threads of OpenMP wait busily: beside other work two took 25 times the time of one
+    with threadpool_limits(1, "openmp"):
+        model = kind(max_iter=_MAX_ROUNDS, early_stopping=True, random_state=seed, **sizes)
+        return model.fit(X[own], Y[own, 0], None if weights is None else weights[own])
 
 
 def _values(model: Any, X: np.ndarray) -> np.ndarray:
     """Predictions or log odds ``[N, P]``."""
     is_classifier = isinstance(model, HistGradientBoostingClassifier)
-    values = model.decision_function(X) if is_classifier else model.predict(X)
+    with threadpool_limits(1, "openmp"):  # as for its fit
+        values = model.decision_function(X) if is_classifier else model.predict(X)
     return values.reshape(len(X), -1)
 
 

@@ -118,6 +118,7 @@ def test_a_likelihood_that_a_method_always_has_may_be_named():
         ((300, 2), {}, ["site_vgp"]),
         ((300, 3), {"likelihood": "multiclass"}, ["solvegp"]),
         ((1500, 2), {}, ["dirichlet_gpnn", "solvegp with trees", "site_vgp"]),
+        ((1200, 10), {}, ["dirichlet_gpnn", "solvegp with trees"]),
         ((2500, 3), {}, ["dirichlet_gpnn", "solvegp with trees"]),
         ((2500, 3), {"likelihood": "multiclass"}, ["solvegp"]),
     ],
@@ -243,7 +244,7 @@ def test_a_better_start_is_taken_only_if_it_predicts_held_out_rows_better(monkey
     monkeypatch.setattr(starts.StartSearch, "best", property(found))
     options = {"num_subset": 50, "calibrate": False, "kernel": "matern32", "metric": "columns"}
     task = dataclasses.replace(task, options=options)
-    chosen = choice.choose(task, seconds=60.0, report=lines.append)
+    chosen = choice.choose(task, seconds=600.0, report=lines.append)
     assert np.max(chosen.start.kernel.lengthscales) > 0.1
     assert ("gpnn from a better start was left out: no subset." in chosen.reason) == (
         better == "fails"
@@ -289,6 +290,14 @@ def test_trees_far_behind_a_gp_are_no_mean_of_it(monkeypatch, seconds, behind, e
     assert compared._trees_are_worse("gpnn with trees") is expected
     assert not compared._trees_are_worse("gpnn")
     assert len(lines) == expected
+
+
+def test_trees_of_all_folds_replace_those_of_one(monkeypatch):
+    compared = race.Race(two_methods(monkeypatch, "gpnn"), 60.0, str)
+    for name in ("trees", "gpnn"):
+        for nlpd in (0.1, 0.2):
+            compared._keep(Attempt(name, nlpd, 0.0, 0, 1.0))
+    assert [attempt.nlpd for attempt in compared.attempts.values()] == [0.2, 0.1]
 
 
 def test_a_winner_gets_the_steps_of_the_time_that_is_left_at_a_rate_for_them(monkeypatch):

@@ -127,6 +127,24 @@ def test_rows_beside_those_of_the_trees_have_the_mean_of_all_trees(monkeypatch):
     assert others[order[:1000]].mean() < 0.1
 
 
+def test_the_first_trees_of_a_long_table_are_those_of_one_fold(monkeypatch):
+    data = table(steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(tree_mean, "_NUM_FOLDS", 3)  # as many as there are
+        mean, rows = tree_mean.fit_first_trees(data)
+        assert (len(mean.models), len(rows)) == (3, N)
+    monkeypatch.setattr(tree_mean, "_TWO_FOLDS", N - 1)
+    mean, rows = tree_mean.fit_first_trees(data)
+    left_out, (X, Y) = data.take(rows), data.take(rows).train
+    np.testing.assert_allclose(
+        residuals(left_out, mean)[:, 0], Y[:, 0] - mean.models[0].predict(X), rtol=1e-12
+    )
+    found = tree_mean.fit_tree_mean(data, known=mean.models)
+    assert (len(found.models), found.models[0]) == (2, mean.models[0])
+    np.testing.assert_array_equal(found.out_of_fold, tree_mean.fit_tree_mean(data).out_of_fold)
+    np.testing.assert_allclose(found.out_of_fold[rows], mean.out_of_fold)
+
+
 def test_a_long_table_has_two_folds_and_the_average_of_their_trees(monkeypatch):
     """Every row is left out by one of the two; the values of the function are known already."""
     monkeypatch.setattr(tree_mean, "_TWO_FOLDS", N - 1)
