@@ -4,7 +4,12 @@ import re
 import sys
 from pathlib import Path
 
+import check_shapes
+
 from gpflow_sparse._version import __version__
+
+# our docstrings state the shapes; those of GPflow's methods take 2 s
+check_shapes.set_rewrite_docstrings(None)
 
 project = "gpflow_sparse"
 author = "The gpflow_sparse contributors"

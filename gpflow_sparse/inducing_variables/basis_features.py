@@ -3,6 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
@@ -79,6 +80,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
 
 
 @Kuu.register(BasisFeatures, Kernel)
+@check_shapes("inducing_variable: [m, D, 1]", "return: [m, m]")
 def _weight_covariance(
     inducing_variable: BasisFeatures, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
@@ -87,16 +89,19 @@ def _weight_covariance(
 
 
 @Kuf.register(BasisFeatures, Kernel, object)
+@check_shapes("inducing_variable: [m, D, 1]", "Xnew: [N, D]", "return: [m, N]")
 def _features(inducing_variable: BasisFeatures, kernel: Kernel, Xnew: Any) -> tf.Tensor:
     require_own_kernel(inducing_variable, kernel)
     return inducing_variable.basis.features(Xnew)  # [m, N]
 
 
 @Kuv.register(BasisFeatures, InducingPoints, Kernel)
+@check_shapes("first: [m, D, 1]", "second: [M2, D, 1]", "return: [m, M2]")
 def _features_points(first: BasisFeatures, second: InducingPoints, kernel: Kernel) -> tf.Tensor:
     return _features(first, kernel, second.Z)  # [m, M2]
 
 
 @Kuv.register(InducingPoints, BasisFeatures, Kernel)
+@check_shapes("first: [M, D, 1]", "second: [m2, D, 1]", "return: [M, m2]")
 def _points_features(first: InducingPoints, second: BasisFeatures, kernel: Kernel) -> tf.Tensor:
     return tf.transpose(_features(second, kernel, first.Z))  # [M, m2]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
 from gpflow.kernels import Convolutional, Kernel
@@ -27,11 +28,13 @@ _ARRAYS: dict[type[InducingVariables], tuple[str, ...]] = {
 
 
 @Kuv.register(InducingPoints, InducingPoints, Kernel)
+@check_shapes("first: [M1, D, 1]", "second: [M2, D, 1]", "return: [M1, M2]")
 def _points_points(first: InducingPoints, second: InducingPoints, kernel: Kernel) -> tf.Tensor:
     return covariance(kernel, first.Z, second.Z)  # [M1, M2]
 
 
 @Kuv.register(InducingPatches, InducingPatches, Convolutional)
+@check_shapes("first: [M1, L, 1]", "second: [M2, L, 1]", "return: [M1, M2]")
 def _patches_patches(
     first: InducingPatches, second: InducingPatches, kernel: Convolutional
 ) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
@@ -136,6 +137,7 @@ def _require_values(Z: Any, label: str) -> None:
 
 
 @gpflow.kullback_leiblers.prior_kl.register(OrthogonalInducingVariables, Kernel, object, object)
+@check_shapes("return: []")
 def _prior_kl(
     inducing_variable: OrthogonalInducingVariables,
     kernel: Kernel,

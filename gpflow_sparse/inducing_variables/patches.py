@@ -6,6 +6,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -126,17 +127,20 @@ def _covariances(patches: PatchSet, kernel: Kernel) -> tuple[Callable[..., Any],
 
 
 @Kuu.register(PatchSet, Kernel)
+@check_shapes("patches: [M, L, 1]", "return: [M, M]")
 def _own(patches: PatchSet, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
     K = _covariances(patches, kernel)[0](*patches.inputs)  # [M, M]
     return linalg.add_jitter(K, tf.constant(jitter, K.dtype)) if jitter else K
 
 
 @Kuf.register(PatchSet, Kernel, object)
+@check_shapes("patches: [M, L, 1]", "Xnew: [N, D]", "return: [M, N]")
 def _images(patches: PatchSet, kernel: Kernel, Xnew: Any) -> tf.Tensor:
     return _covariances(patches, kernel)[1](*patches.inputs, tf.convert_to_tensor(Xnew))  # [M, N]
 
 
 @Kuv.register(PatchSet, PatchSet, Kernel)
+@check_shapes("first: [M, L, 1]", "second: [M2, L, 1]", "return: [M, M2]")
 def _across(first: PatchSet, second: PatchSet, kernel: Kernel) -> tf.Tensor:
     first.require_kernel(kernel)
     return _covariances(second, kernel)[0](*first.inputs, *second.inputs)  # [M, M2]

@@ -11,6 +11,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.inducing_variables import (
     FallbackSharedIndependentInducingVariables,
     SharedIndependentInducingVariables,
@@ -62,6 +63,7 @@ _stock_prior_kl = gpflow.kullback_leiblers.prior_kl.dispatch_or_raise(
 
 
 @gpflow.kullback_leiblers.prior_kl.register(_WRAPPERS[0], Kernel, object, object)
+@check_shapes("return: []")
 def _prior_kl(
     wrapped: Any, kernel: Kernel, q_mu: Any, q_sqrt: Any, whiten: bool = False
 ) -> tf.Tensor:

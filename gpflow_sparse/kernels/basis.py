@@ -3,6 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import (
@@ -37,10 +38,12 @@ class Basis(_BasisKernel):
     :class:`~gpflow_sparse.models.BasisSVGP` give the same results at lower cost.
     """
 
+    @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other inputs; O(N N2 m)."""
         return _inner_products(self.basis, X, X2)
 
+    @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return _squares(self.basis, X)
 
@@ -86,6 +89,7 @@ class WithMissingVariance(_BasisKernel):
     ``White``, only ``K(X)`` and ``K_diag(X)`` include the noise, not ``K(X, X2)``.
     """
 
+    @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
         K = _inner_products(self.basis, X, X2)
@@ -94,6 +98,7 @@ class WithMissingVariance(_BasisKernel):
         variances = tf.maximum(self.basis.kernel(X, full_cov=False), tf.linalg.diag_part(K))
         return tf.linalg.set_diag(K, variances)
 
+    @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return tf.maximum(self.basis.kernel(X, full_cov=False), _squares(self.basis, X))
 
@@ -121,11 +126,13 @@ class Corrected(Kernel):
             )
         self.basis = basis
 
+    @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
         gain = _inner_products(self.basis, X, X2) - _inner_products(self.basis.basis, X, X2)
         return covariance(self.basis.kernel, X, X2) + gain
 
+    @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """``[..., N]``; the residual of k is clipped at 0, because of rounding."""
         residual = self.basis.kernel(X, full_cov=False) - _squares(self.basis.basis, X)

@@ -9,6 +9,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
@@ -88,6 +89,7 @@ class Convolutional(Kernel):
         checks.require_flag(self.average, "average")
         return weights / tf.cast(P, weights.dtype) if self.average else weights
 
+    @inherit_check_shapes
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other images."""
         X = self._images(X)
@@ -104,6 +106,7 @@ class Convolutional(Kernel):
         K = tf.map_fn(own, flat)
         return tf.reshape(K, tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0))
 
+    @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """``[..., N]``"""
         X = self._images(X)
@@ -118,10 +121,17 @@ class Convolutional(Kernel):
         size = max(1, devices.block_entries(_CHUNK_SIZE) // grid.num_patches**2)
         return tf.reshape(by_chunks(sums, [flat], lower_strips(table), size=size), tf.shape(X)[:-1])
 
+    @check_shapes(
+        "Z: [M, L]",
+        "Z2: [M2, L]",
+        "return: [M, M] if Z2 is None",
+        "return: [M, M2] if Z2 is not None",
+    )
     def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
         """Covariance of responses g to patches: ``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``."""
         return covariance(self._base, Z, Z2)
 
+    @check_shapes("Z: [M, L]", "X: [N, D]", "return: [M, N]")
     def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``cov[g(Z), f(X)] [M, N]`` for patches ``Z [M, L]`` and images ``X [N, D]``."""
         return self._cross_sums(Z, self._images(X), self.patch_weights[:, None])

@@ -9,6 +9,7 @@ from typing import Any
 import gpflow
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes, get_check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
@@ -147,6 +148,7 @@ class SparseGPModel(GPModel):
         return gpflow.default_float()
 
     @public_method("the prediction", prediction=True)
+    @get_check_shapes(GPModel.predict_f)
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -165,6 +167,7 @@ class SparseGPModel(GPModel):
         return self.posterior(None).predict(None, Xnew, full_cov, full_output_cov)
 
     @public_method(prediction=True)
+    @get_check_shapes(GPModel.predict_f_samples)
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,
@@ -186,6 +189,9 @@ class SparseGPModel(GPModel):
         return _require_drawn(samples)
 
     @public_method("the prediction", prediction=True)
+    @check_shapes(
+        "Xnew: [batch..., N, D]", "return[0]: [batch..., N, P]", "return[1]: [batch..., N, P]"
+    )
     def predict_y(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -194,6 +200,7 @@ class SparseGPModel(GPModel):
         return self.posterior(None).predict_y(Xnew, self.likelihood)  # type: ignore[no-any-return]
 
     @public_method("the log density", prediction=True)
+    @check_shapes("data[0]: [batch..., N, D]", "data[1]: [batch..., N, P]", "return: [batch..., N]")
     def predict_log_density(
         self,
         data: tuple[tf.Tensor, tf.Tensor],
@@ -287,11 +294,13 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         VariationalModel._require_parts(self, None)
 
     @public_method("the KL divergence", prediction=True)
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
         return self.posterior(None).prior_kl()
 
     @public_method("the elbo")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Evidence lower bound, or its unbiased estimate from a minibatch if ``num_data`` is set.
@@ -304,6 +313,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         terms = self.posterior(None).terms(X)
         return self._weight(X, terms.kl.dtype) * self._sum_over_rows(data, terms) - terms.kl
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The :meth:`elbo`."""
         return self.elbo(data)

@@ -5,6 +5,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
@@ -53,6 +54,7 @@ class WeightSpaceModel(RegressionModel):
         self._require_parts(self.input_dim, self.dtype)
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         ``log N(Y | mean, Phi Phi^T + noise I)`` of the finite sum of functions, without a residual:
@@ -71,6 +73,7 @@ class WeightSpaceModel(RegressionModel):
         return self.basis.refresh()
 
     @public_method("the posterior of the weights")
+    @check_shapes("return[0]: [m, P]", "return[1]: [P, m, m]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         The exact posterior of the weights.
@@ -145,6 +148,7 @@ class BasisGPR(WeightSpaceModel):
         )
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def elbo(self) -> tf.Tensor:
         """The :meth:`log_marginal_likelihood`, which is not a bound but the evidence itself."""
         return self.log_marginal_likelihood()

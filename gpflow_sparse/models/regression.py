@@ -6,6 +6,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
@@ -62,6 +63,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     def elbo(self) -> tf.Tensor:
         """A lower bound on the log evidence of all the data: a scalar, in nats."""
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The :meth:`elbo`."""
         return self.elbo()

@@ -45,7 +45,7 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     :param model: any GPflow model.
     :param directory: a folder that does not exist, is empty, or holds only an export.
         An export is replaced as a whole by two renames; a process that is killed between them
-        leaves the old one as ".exporting-*/old" beside ``directory``.
+        leaves the old one beside ``directory``, as ``.exporting-*/old``.
     :raises ValueError: if ``model`` is not a GPflow model or predicts by Python outside of its
         graph, if the folder holds other files, or cannot be written.
     """

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, cast
 
 import tensorflow as tf
+from check_shapes import check_shapes, get_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
@@ -101,6 +102,7 @@ class SparsePosterior(AbstractPosterior):
         mean, variance = self._conditional_with_precompute(None, X)
         return Terms(self._add_mean_function(X, mean), variance, self.prior_kl(X))
 
+    @check_shapes("return: []")
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
         KL divergence from q to the prior, a scalar.
@@ -110,6 +112,7 @@ class SparsePosterior(AbstractPosterior):
         """
         raise ValueError(f"a {type(self).__name__} has no KL divergence to the prior, nor an ELBO.")
 
+    @check_shapes("X: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]", "return[2]: []")
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The first three of :meth:`terms`: mean ``[N, P]``, variance ``[N, P]`` and KL ``[]``."""
         return self.terms(X)[:3]
@@ -142,12 +145,16 @@ class SparsePosterior(AbstractPosterior):
         return 1.0 if self.calibration is None else self.calibration.function
 
     @public_method("the prediction", prediction=True)
+    @check_shapes(
+        "Xnew: [batch..., N, D]", "return[0]: [batch..., N, P]", "return[1]: [batch..., N, P]"
+    )
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
         moments = self.predict(self.cache, Xnew)
         return observations(self.calibration, likelihood, Xnew, moments)
 
     @public_method("the log density", prediction=True)
+    @check_shapes("data[0]: [batch..., N, D]", "data[1]: [batch..., N, P]", "return: [batch..., N]")
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
@@ -165,6 +172,7 @@ class SparsePosterior(AbstractPosterior):
         super().update_cache(cast(PrecomputeCacheType | None, precompute_cache))
 
     @public_method("the prediction", prediction=True)
+    @get_check_shapes(AbstractPosterior.predict_f)
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -176,6 +184,7 @@ class SparsePosterior(AbstractPosterior):
         return self.predict(self.cache, Xnew, full_cov, full_output_cov)
 
     @public_method("the prediction", prediction=True)
+    @get_check_shapes(AbstractPosterior.fused_predict_f)
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 
 from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
@@ -26,6 +27,7 @@ class BasisPosterior(BlockPosterior):
     weights is ``N(0, I)``, nor does ``jitter``, since nothing is factorized.
     """
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """KL of the weights; X is not used."""
         q_mu, q_sqrt = self._q() if cache is None else self._parts(cache)[:2]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.kernels import (
     Kernel,
     LinearCoregionalization,
@@ -49,6 +50,7 @@ class MultioutputPosterior(SparsePosterior):
         self._part = part
         super().__init__(*arguments, **options)
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """Sum of the parts' KL."""
         return tf.add_n([part.prior_kl(X, own) for part, own in self._parts_with(cache)])

@@ -6,10 +6,12 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, get_check_shapes
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.residual_bounds import Terms
@@ -121,6 +123,7 @@ class DeepGP(VariationalModel):
         return self._posterior(self.sampling, options["precompute_cache"])
 
     @public_method("the elbo")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def elbo(
         self, data: tuple[tf.Tensor, tf.Tensor], eps: Sequence[Any] | None = None
     ) -> tf.Tensor:
@@ -141,6 +144,7 @@ class DeepGP(VariationalModel):
         return weight / samples * self._sum_over_rows(repeated, terms) - terms.kl
 
     @public_method()
+    @check_shapes("return[0]: [S, N, P]", "return[1]: [S, N, P]")
     def propagate(self, X: Any, eps: Sequence[Any] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Moments of the last layer given draws of the hidden ones.
@@ -158,6 +162,7 @@ class DeepGP(VariationalModel):
         return mean, var
 
     @public_method("the draw", prediction=True)
+    @get_check_shapes(GPModel.predict_f_samples)
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,

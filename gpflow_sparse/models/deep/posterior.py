@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -88,6 +89,7 @@ class DeepPosterior(SparsePosterior):
         """1: the posterior of the last layer is calibrated itself."""
         return 1.0
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """Sum of the layers' KL; X is not used."""
         own = zip(self.layers, self._caches(cache), strict=True)
@@ -147,6 +149,9 @@ class DeepPosterior(SparsePosterior):
         return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
 
     @public_method("the prediction", prediction=True)
+    @check_shapes(
+        "Xnew: [batch..., N, D]", "return[0]: [batch..., N, P]", "return[1]: [batch..., N, P]"
+    )
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         def predict(X: tf.Tensor) -> MeanAndVariance:
             rows = tf.repeat(X, self.num_samples, axis=0)
@@ -157,6 +162,7 @@ class DeepPosterior(SparsePosterior):
         return by_rows(predict, Xnew)
 
     @public_method("the log density", prediction=True)
+    @check_shapes("data[0]: [batch..., N, D]", "data[1]: [batch..., N, P]", "return: [batch..., N]")
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
@@ -128,6 +129,7 @@ class GRIEF(WeightSpaceModel):
             )
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def elbo(self) -> tf.Tensor:
         """
         The collapsed bound on the log evidence of the whole kernel, with weights W ``k + phi^T (W -
@@ -138,6 +140,7 @@ class GRIEF(WeightSpaceModel):
         return tf.cast(bound, self.dtype)
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         The log likelihood of the finite sum of functions, with the correction if ``objective`` is
@@ -149,6 +152,7 @@ class GRIEF(WeightSpaceModel):
             return tf.cast(density - 0.5 * self.num_latent_gps * log_noises, self.dtype)
         return tf.cast(self._log_density(self._sums()), self.dtype)
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The objective chosen by ``objective``."""
         return self.elbo() if self.objective == "bound" else self.log_marginal_likelihood()
@@ -171,6 +175,7 @@ class GRIEF(WeightSpaceModel):
         return changed
 
     @public_method("the posterior of the weights")
+    @check_shapes("return[0]: [m, P]", "return[1]: [P, m, m]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """See :meth:`WeightSpaceModel.compute_qu`; O(p^2) for rotated weights."""
         if self.objective == "corrected":

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, get_check_shapes, inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
+from gpflow.models import GPModel
 from scipy.special import logsumexp
 
 from gpflow_sparse.initialization.repeated_rows import Rows
@@ -279,6 +281,7 @@ class GPMixture(RegressionModel):
         return float(logsumexp(each, b=self.prior_shares))
 
     @public_method("the log evidence")
+    @check_shapes("return: []")
     def elbo(self) -> tf.Tensor:
         """
         The log evidence of the mixture of all components at the present values of their
@@ -287,6 +290,7 @@ class GPMixture(RegressionModel):
         each = tf.stack(self._log_likelihoods())
         return tf.reduce_logsumexp(each + tf.cast(np.log(self.shares), each.dtype))
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """
         The sum of the log marginal likelihoods of all components, so that an optimizer trains each
@@ -295,6 +299,7 @@ class GPMixture(RegressionModel):
         return tf.add_n(self._log_likelihoods())
 
     @public_method(prediction=True)
+    @get_check_shapes(GPModel.predict_f_samples)
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,
@@ -321,6 +326,7 @@ class GPMixture(RegressionModel):
         return tf.transpose(drawn, [*range(1, rank - 1), 0, rank - 1, rank])
 
     @public_method("the quantiles", prediction=True)
+    @check_shapes("Xnew: [batch..., N, D]", "return: [L, batch..., N, P]")
     def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """
         Quantiles of new observations at ``Xnew [..., N, D]``.
@@ -331,6 +337,7 @@ class GPMixture(RegressionModel):
         return self.posterior(None).predict_quantiles(Xnew, levels)
 
     @public_method("the distribution function", prediction=True)
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         The probability of a new observation at ``X [N, D]`` below ``Y [N, P]``: the probability

@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -135,6 +136,7 @@ class MixturePosterior(SparsePosterior):
     __deepcopy__ = copy_with_parameters
 
     @public_method("the log density", prediction=True)
+    @check_shapes("data[0]: [batch..., N, D]", "data[1]: [batch..., N, P]", "return: [batch..., N]")
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
@@ -143,10 +145,14 @@ class MixturePosterior(SparsePosterior):
         return tf.reduce_logsumexp(tf.concat(parts, axis=0), axis=0)
 
     @public_method("the prediction", prediction=True)
+    @check_shapes(
+        "Xnew: [batch..., N, D]", "return[0]: [batch..., N, P]", "return[1]: [batch..., N, P]"
+    )
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         return by_rows(lambda X: self.moments(self.cache, X, with_noise=True), Xnew)
 
     @public_method("the quantiles", prediction=True)
+    @check_shapes("Xnew: [batch..., N, D]", "return: [L, batch..., N, P]")
     def predict_quantiles(self, Xnew: tf.Tensor, levels: Sequence[float]) -> tf.Tensor:
         """Quantiles of new observations ``[L, ..., N, P]`` at probabilities ``[L]``."""
         levels = _require_levels(levels)
@@ -155,16 +161,19 @@ class MixturePosterior(SparsePosterior):
         return tf.reshape(found, shape)
 
     @public_method(prediction=True)
+    @check_shapes("return: [S, N, P]")
     def sample_y(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
         """Joint draws of new observations ``[S, n, P]``."""
         return self.samples(self.cache, Xnew, num_samples, full_cov=True, with_noise=True)
 
     @public_method(prediction=True)
+    @check_shapes("return: [S, N, P]")
     def sample_f(self, Xnew: tf.Tensor, num_samples: int) -> tf.Tensor:
         """Joint draws of f ``[S, n, P]``."""
         return self.samples(self.cache, Xnew, num_samples, full_cov=True)
 
     @public_method("the distribution function", prediction=True)
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_distribution(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Probability of a new observation below ``Y [n, P]`` at ``X [n, D]``, ``[n, P]``."""
         X, Y = data

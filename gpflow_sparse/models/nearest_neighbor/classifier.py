@@ -8,6 +8,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.models import InternalDataTrainingLossMixin
@@ -104,6 +105,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         raise no_elbo(self)
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def leave_one_out_log_density(self) -> tf.Tensor:
         """
         ``N / n sum_i log P(y_i | the H nearest other rows of row i)`` over n fixed rows, at most
@@ -114,6 +116,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         """
         return self.objective(self.left_out())
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The :meth:`leave_one_out_log_density`."""
         return self.leave_one_out_log_density()

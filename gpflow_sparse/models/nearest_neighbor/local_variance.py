@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import get_check_shapes
 from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.inference.calibration import density_of_observations
@@ -284,11 +285,13 @@ class LocallyScaledPosterior(SitePosterior):
         return split_rows(found, tf.shape(X)[:-1])
 
     @public_method("the prediction", prediction=True)
+    @get_check_shapes(SitePosterior.predict_y)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
         return self._observations(Xnew, likelihood)
 
     @public_method("the log density", prediction=True)
+    @get_check_shapes(SitePosterior.predict_log_density)
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
@@ -130,6 +131,7 @@ class NearestNeighborGP(RegressionModel):
         raise no_elbo(self)
 
     @public_method("the objective")
+    @check_shapes("return: []")
     def leave_one_out_log_density(self) -> tf.Tensor:
         """
         ``N / n sum_i log p(y_i | the H nearest other rows of row i)`` over n fixed rows, at most
@@ -145,6 +147,7 @@ class NearestNeighborGP(RegressionModel):
         """
         return self._objective(self._left_out())
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The :meth:`leave_one_out_log_density`."""
         return self.leave_one_out_log_density()

@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -208,6 +209,7 @@ class QSGP(VariationalModel):
         return [v for v in self.trainable_variables if v.ref() not in others]
 
     @public_method("the elbo")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Estimate of the evidence lower bound from a batch and two fresh draws of functions.

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -66,6 +67,7 @@ class ChevronPosterior(SparsePosterior):
             calibration=calibration,
         )
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
         KL of the weights, O(m (1 + h)); X is not used.

@@ -10,6 +10,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -117,6 +118,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         self._require_parts(self.input_dim)
 
     @public_method("the elbo")
+    @check_shapes("return: []")
     def elbo(self) -> tf.Tensor:
         """
         The evidence lower bound at the present sites, a scalar in nats: ``sum_n E_q[log p(y_n |
@@ -127,6 +129,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         each = self.likelihood.variational_expectations(X, mean, var, Y)
         return weighted_sum(each, self.row_weights) - kl
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The :meth:`elbo`."""
         return self.elbo()
@@ -202,6 +205,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         return found
 
     @public_method()
+    @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def leave_one_out_f(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Mean and variance of the latent functions at each training row from all other rows,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference.gaussian_sites import Conditioned, Sites, condition, moments
@@ -27,6 +28,7 @@ class SiteVGPPosterior(SparsePosterior):
     are not used: B has no eigenvalue below 1.
     """
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """KL divergence from q(f) at the training rows to the prior, a scalar."""
         K, prior_mean = self._prior()

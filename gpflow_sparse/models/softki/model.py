@@ -5,6 +5,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
@@ -112,6 +113,7 @@ class SoftKI(VariationalModel):
         self._require_parts(self.input_dim)
 
     @public_method("the objective")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         ``log p(Y)`` of the given rows, times ``num_data / batch``: exactly the log evidence if they
@@ -149,6 +151,7 @@ class SoftKI(VariationalModel):
         return tuple(tf.gather(part, np.sort(rest)) for part in (X, Y))
 
     @public_method("the log density")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def held_out_density(self, data: tuple[Any, Any]) -> tf.Tensor:
         """
         Mean log density of the rows that the last `training.fit` held out, given all others, which

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
@@ -97,6 +98,7 @@ class DecoupledPosterior(BlockPosterior):
         parts = (kernel, inducing_variable, q_mu, q_sqrt, whiten, mean_function)
         super().__init__(*parts, jitter=jitter, **options)
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """The KL with all columns; X is not used."""
         every = tf.range(self.X_data.sizes[1])

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.posteriors import PrecomputedValue
 
 from gpflow_sparse.inducing_variables.covariances import (
@@ -68,6 +69,7 @@ class OrthogonalPosterior(BlockPosterior):
     inverse factor and needs matmuls only.
     """
 
+    @inherit_check_shapes
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """KL of all blocks, which are independent under prior and posterior; X is not used."""
         q = self._q() if cache is None else self._cached_q(cache)

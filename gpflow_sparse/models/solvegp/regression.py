@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 
@@ -90,6 +91,7 @@ class SOLVEGPR(RegressionModel):
         self._require_data(self.data)
 
     @public_method("the elbo")
+    @check_shapes("return: []")
     def elbo(self) -> tf.Tensor:
         """
         The bound chosen by ``bound``, for all rows: a scalar, in nats.
@@ -104,6 +106,7 @@ class SOLVEGPR(RegressionModel):
         return tf.cast(elbo, self.dtype)
 
     @public_method()
+    @check_shapes("return: []")
     def structured_gap(self) -> tf.Tensor:
         """
         The loss by independence of the sets, in nats: Titsias' bound for all inducing inputs minus
@@ -114,6 +117,7 @@ class SOLVEGPR(RegressionModel):
         return tf.cast(gap, self.dtype)
 
     @public_method()
+    @check_shapes("return[0][all]: [., P]", "return[1][all]: [P, ., .]")
     def compute_qu(self) -> tuple[QMeans, QFactors]:
         """
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`

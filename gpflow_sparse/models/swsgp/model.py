@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
@@ -189,6 +190,7 @@ class SWSGP(VariationalModel):
         return latent_kernels(self.kernel, self.num_latent_gps)
 
     @public_method("the elbo")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         The objective, or its unbiased estimate from a minibatch if ``num_data`` is set; with
@@ -205,6 +207,7 @@ class SWSGP(VariationalModel):
         return self._bound_of((X, Y), self._terms(X, sets, self._whole_q, sets))
 
     @public_method("the KL divergence")
+    @check_shapes("return: []")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
         """
         The KL terms of the objective.

@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
@@ -77,6 +78,7 @@ class NeighborPosterior(SparsePosterior):
         super().__init__(kernel, inducing_variable, q_mu, q_sqrt, False, mean_function, **options)
 
     @public_method()
+    @check_shapes("return: []")
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
         The sum over rows of the KL of their neighbors, which is not a KL divergence; see SWSGP. Or,
