@@ -1,7 +1,10 @@
 """Outputs of which some entries are not observed."""
 
+import contextlib
+
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow import likelihoods
 from gpflow.base import MeanAndVariance, TensorType
 
@@ -59,15 +62,20 @@ class MissingOutputs(likelihoods.Likelihood):
         # every output is a row of one output
         X = None if X is None else tf.convert_to_tensor(X)[..., None, :]
         parts = [tf.convert_to_tensor(part)[..., None] for part in parts]
-        each = self.base._scalar_log_prob(X, parts[0], Y)
-        if each.shape[-1] != 1:
-            raise ValueError(
-                f"base ({type(self.base).__name__}) must have parameters that are the same for all "
-                f"outputs, got {each.shape[-1]} values of one."
-            )
+        self._require_common(X, parts[0], Y)
         each = getattr(self.base, method)(X, *parts, Y)  # [..., P]
         known = ~tf.reduce_any(missing, axis=-1)
         return tf.reduce_sum(tf.where(known, each, tf.zeros_like(each)), axis=-1)
+
+    def _require_common(self, X: TensorType, F: tf.Tensor, Y: tf.Tensor) -> None:
+        """:raises ValueError: for parameters that would be read as those of other outputs."""
+        with contextlib.suppress(ShapeMismatchError):
+            if self.base._scalar_log_prob(X, F, Y).shape[-1] == 1:
+                return
+        raise ValueError(
+            f"base must have parameters that are the same for all outputs, got one of "
+            f"{type(self.base).__name__} with a value for each; take one number or one column."
+        )
 
     @inherit_check_shapes
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:

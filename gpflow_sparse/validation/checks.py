@@ -120,6 +120,7 @@ def require_data(
     likelihood: likelihoods.Likelihood | None = None,
     num_latent_gps: int | None = None,
     dtype: tf.DType | None = None,
+    missing: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     A pair ``(X [N, D], Y [N, P])`` with as many rows each and outputs valid for the likelihood.
@@ -128,6 +129,7 @@ def require_data(
     :param input_dim: expected D, or None where any D is right.
     :param likelihood: determines P (see :func:`num_outputs`) and the valid values of ``Y``.
     :param num_latent_gps: number of latent functions.
+    :param missing: whether entries of Y may be NaN, as for a likelihood that says so.
     :raises ValueError: naming the argument, what was expected, what was passed and what to do.
     """
     if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != 2:
@@ -135,7 +137,7 @@ def require_data(
         with contextlib.suppress(TypeError):
             got += f" of length {len(data)}"
         raise ValueError(f"data must be a tuple (X [N, D], Y [N, P]), got {got}.")
-    missing = getattr(likelihood, "takes_missing", False)
+    missing = missing or getattr(likelihood, "takes_missing", False)
     X, Y = require_matrix(data[0], "X", dtype), require_matrix(data[1], "Y", dtype, missing)
     if input_dim not in (None, X.shape[1]):
         X = require_inputs(X, input_dim, dtype, "X")
