@@ -175,6 +175,24 @@ def require_row_weights(value: Any, X: tf.Tensor) -> tf.Tensor | None:
     return tf.cast(mean_at_most_one(weights.numpy()), X.dtype)
 
 
+def require_known_variance(value: Any, X: Any) -> tf.Tensor | None:
+    """
+    Known noise variances of the rows of ``X [N, D]``, in its type; None as it is.
+
+    :raises ValueError: unless there is a number of at least 0 for each row of a tensor.
+    """
+    if value is None:
+        return None
+    if isinstance(X, tf.Tensor):
+        known = as_tensor(value, "known_variance", X.dtype)
+        if known.shape == X.shape[:1] and bool(tf.reduce_all(known >= 0.0)):
+            return known
+    raise ValueError(
+        "known_variance must be a number of at least 0 for each row of data, which must be arrays; "
+        f"got {type(value).__name__} of shape {np.shape(value)} for X of shape {tuple(X.shape)}."
+    )
+
+
 def mean_at_most_one(weights: np.ndarray) -> np.ndarray:
     """
     Weights of rows divided by their mean where that is above 1: a weight compares a row with

@@ -15,7 +15,6 @@ from gpflow_sparse.likelihoods import (
     OrderedProbit,
     StudentT,
 )
-from gpflow_sparse.numerics import linalg
 
 FAMILIES = {
     "gaussian": likelihoods.Gaussian(0.3),
@@ -72,13 +71,6 @@ def stacked(X, Y, W):
     coregion.kappa = gpflow.Parameter(np.zeros(len(W)))
     kernel = gpflow.kernels.Matern12(1.3, 0.8, active_dims=[0]) * coregion
     return gpflow.models.GPR((rows, Y[~np.isnan(Y)][:, None]), kernel, noise_variance=0.2)
-
-
-@pytest.fixture
-def tiny_jitter(monkeypatch):
-    monkeypatch.setattr(linalg, "relative_jitter", lambda dtype, at_least: 1e-13)
-    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-13)):
-        yield
 
 
 def optimal(model, data, pairs):
