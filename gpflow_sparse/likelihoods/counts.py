@@ -7,6 +7,7 @@ out of the ``active_dims`` of the kernel.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -30,16 +31,40 @@ _STEPS, _LONGEST = 30, 3.0
 
 
 class _Counts(likelihoods.ScalarLikelihood):
-    """What likelihoods of counts share: quantiles, and the quadrature."""
+    """
+    Counts of the mean ``s mu`` and the variance ``s (mu + c mu^2)`` for the rate ``mu = exp(f)``.
+    """
 
     support = (True, 0, np.inf, "counts 0, 1, 2, ...")
 
     def __init__(self) -> None:
         super().__init__(quadrature=TrapezoidQuadrature(_NODES, _WIDTH))
 
+    @property
+    @abstractmethod
+    def _moments(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """s and c, scalars."""
+
     @abstractmethod
     def _distribution(self, F: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """``P(y <= counts | f)`` for counts of at least 0."""
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self._moments[0] * tf.exp(F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        s, c = self._moments
+        return s * (tf.exp(F) + c * tf.exp(2.0 * F))
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        (s, c), rate = self._moments, tf.exp(Fmu + 0.5 * Fvar)
+        excess = c * tf.exp(Fvar) + s * tf.math.expm1(Fvar)
+        return s * rate, s * (rate + tf.square(rate) * excess)
 
     def predict_quantiles(
         self, Fmu: TensorType, Fvar: TensorType, levels: Sequence[float]
@@ -100,6 +125,11 @@ class NegativeBinomial(_Counts):
         start = checks.require_positive_number(dispersion, "dispersion")
         self.dispersion = gpflow.Parameter(start, transform=gpflow.utilities.positive())
 
+    @property
+    def _moments(self) -> tuple[tf.Tensor, tf.Tensor]:
+        a = tf.convert_to_tensor(self.dispersion)
+        return tf.ones_like(a), a
+
     def _log_density(self, F: TensorType, log_total: tf.Tensor, Y: TensorType) -> tf.Tensor:
         """:param log_total: ``log(1 + a exp(f))``, or its expectation where F is that of f."""
         a = tf.convert_to_tensor(self.dispersion)
@@ -116,27 +146,11 @@ class NegativeBinomial(_Counts):
         return self._log_density(F, self._log_total(F), Y)
 
     @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return tf.exp(F)
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return tf.exp(F) + self.dispersion * tf.exp(2.0 * F)
-
-    @inherit_check_shapes
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         log_total = self.quadrature(self._log_total, Fmu, Fvar)
         return tf.reduce_sum(self._log_density(Fmu, log_total, Y), axis=-1)
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        mean = tf.exp(Fmu + 0.5 * Fvar)
-        excess = tf.math.expm1(Fvar) + self.dispersion * tf.exp(Fvar)
-        return mean, mean + tf.square(mean) * excess
 
     @inherit_check_shapes
     def _predict_log_density(
@@ -173,29 +187,27 @@ class ZeroInflatedPoisson(_Counts):
             raise ValueError(f"zero_probability must be below 1, got {zero_probability!r}.")
         self.zero_probability = gpflow.Parameter(start, transform=tfp.bijectors.Sigmoid())
 
+    @property
+    def _moments(self) -> tuple[tf.Tensor, tf.Tensor]:
+        w = tf.convert_to_tensor(self.zero_probability)
+        return 1.0 - w, w
+
+    def _or_zero(self, others: tf.Tensor) -> tf.Tensor:
+        """The log probability of 0 from that of 0 as a Poisson count, its weight included."""
+        log_w = tf.math.log(self.zero_probability) + tf.zeros_like(others)
+        return tf.reduce_logsumexp(tf.stack([others, log_w]), axis=0)
+
     def _of_zero(self, F: TensorType) -> tf.Tensor:
         """``log p(0 | f)``."""
-        w = tf.convert_to_tensor(self.zero_probability)
-        others = tf.math.log1p(-w) - _rate(F)
-        return tf.reduce_logsumexp(tf.stack([others, tf.math.log(w) + tf.zeros_like(F)]), axis=0)
+        return self._or_zero(tf.math.log(self._moments[0]) - _rate(F))
 
     def _of_others(self, F: TensorType, rate: tf.Tensor, Y: TensorType) -> tf.Tensor:
         """``log p(y | f)`` for positive y."""
-        w = tf.convert_to_tensor(self.zero_probability)
-        return tf.math.log1p(-w) + Y * F - rate - tf.math.lgamma(Y + 1.0)
+        return tf.math.log(self._moments[0]) + Y * F - rate - tf.math.lgamma(Y + 1.0)
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         return tf.where(Y < 0.5, self._of_zero(F), self._of_others(F, _rate(F), Y))
-
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return (1.0 - self.zero_probability) * tf.exp(F)
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        w = tf.convert_to_tensor(self.zero_probability)
-        return (1.0 - w) * (tf.exp(F) + w * tf.exp(2.0 * F))
 
     @inherit_check_shapes
     def _variational_expectations(
@@ -206,26 +218,14 @@ class ZeroInflatedPoisson(_Counts):
         return tf.reduce_sum(tf.where(Y < 0.5, of_zero, of_others), axis=-1)
 
     @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        w, mean = tf.convert_to_tensor(self.zero_probability), tf.exp(Fmu + 0.5 * Fvar)
-        excess = tf.math.expm1(Fvar) + w
-        return (1.0 - w) * mean, (1.0 - w) * (mean + tf.square(mean) * excess)
-
-    @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        w = tf.convert_to_tensor(self.zero_probability)
-        none = tf.zeros_like(w)
-
         def poisson(F: tf.Tensor) -> tf.Tensor:
             return self._of_others(F, _rate(F), Y)
 
-        each = _log_expected(poisson, Y, Fmu, Fvar, none)
-        mixed = tf.reduce_logsumexp(tf.stack([each, tf.math.log(w) + tf.zeros_like(each)]), axis=0)
-        return tf.reduce_sum(tf.where(Y < 0.5, mixed, each), axis=-1)
+        each = _log_expected(poisson, Y, Fmu, Fvar, 0.0)
+        return tf.reduce_sum(tf.where(Y < 0.5, self._or_zero(each), each), axis=-1)
 
     def _distribution(self, F: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         w = tf.convert_to_tensor(self.zero_probability)
@@ -243,7 +243,7 @@ def _log_expected(
     Y: TensorType,
     Fmu: TensorType,
     Fvar: TensorType,
-    dispersion: tf.Tensor,
+    dispersion: Any,
 ) -> tf.Tensor:
     """
     ``log E p(y | f)`` under ``f ~ N(Fmu, Fvar)``, entry by entry, for a density of counts.
@@ -264,7 +264,7 @@ def _log_expected(
 
 
 def _mode(
-    Y: TensorType, mean: TensorType, spread: tf.Tensor, a: tf.Tensor
+    Y: TensorType, mean: TensorType, spread: tf.Tensor, a: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mode and width of ``p(y | mean + spread z) N(z | 0, 1)`` in z, by Newton's method: its logarithm
