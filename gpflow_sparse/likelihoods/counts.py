@@ -87,8 +87,9 @@ class _Counts(likelihoods.ScalarLikelihood):
         mean, var = self._predict_mean_and_var(None, Fmu, Fvar)
         level = tf.constant(p, mean.dtype)[:, None, None]
         Fmu, Fvar = (part + tf.zeros_like(level) for part in (Fmu, Fvar))  # [L, N, P]
-        # Cantelli's inequality bounds the quantile
+        # Cantelli's inequality bounds the quantile; larger floats are not all integers
         high = tf.math.ceil(mean + tf.sqrt(var * level / (1.0 - level)))
+        high = tf.minimum(high, 1.0 / np.finfo(mean.dtype.as_numpy_dtype).eps)
 
         def halved(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             middle, is_open = tf.math.floor(0.5 * (low + high)), high - low > 1.0
