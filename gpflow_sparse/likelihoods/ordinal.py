@@ -76,21 +76,19 @@ class OrderedProbit(likelihoods.Ordinal):
 
     def log_probabilities(self, Fmu: TensorType, Fvar: TensorType) -> tf.Tensor:
         """Logarithms of the probabilities of all levels, ``[..., P, C]``, given moments of f."""
-        spread = tf.sqrt(1.0 + Fvar)[..., None]
-        limit = tf.constant([_BEYOND], spread.dtype)
-        edges = tf.concat([-limit, tf.convert_to_tensor(self.bin_edges), limit], axis=0)
-        t = (edges - tf.convert_to_tensor(Fmu)[..., None]) / spread
-        low, high = t[..., :-1], t[..., 1:]
-        # Phi(high) - Phi(low) = Phi(-low) - Phi(-high)
-        low, high = tf.where(low + high > 0.0, -high, low), tf.where(low + high > 0.0, -low, high)
-        normal = tfp.distributions.Normal(tf.zeros([], t.dtype), tf.ones([], t.dtype))
-        log_high = normal.log_cdf(high)
-        return log_high + tf.math.log(-tf.math.expm1(normal.log_cdf(low) - log_high))
+        t = (self._limits() - tf.convert_to_tensor(Fmu)[..., None]) / tf.sqrt(1.0 + Fvar)[..., None]
+        return _log_difference(t[..., :-1], t[..., 1:])
+
+    def _limits(self) -> tf.Tensor:
+        """The thresholds, and those beyond them ``[C + 1]``."""
+        edges = tf.convert_to_tensor(self.bin_edges)
+        beyond = tf.constant([_BEYOND], edges.dtype)
+        return tf.concat([-beyond, edges, beyond], axis=0)
 
     def _chosen(self, Fmu: TensorType, Fvar: TensorType, Y: TensorType) -> tf.Tensor:
-        every = self.log_probabilities(Fmu, Fvar)
-        levels = tf.one_hot(tf.cast(Y, tf.int32), self.num_bins, dtype=every.dtype)
-        return tf.reduce_sum(every * levels, axis=-1)
+        limits, level, spread = self._limits(), tf.cast(Y, tf.int32), tf.sqrt(1.0 + Fvar)
+        low, high = ((tf.gather(limits, level + k) - Fmu) / spread for k in (0, 1))
+        return _log_difference(low, high)
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -113,7 +111,16 @@ class OrderedProbit(likelihoods.Ordinal):
 
     def _make_phi(self, F: TensorType) -> tf.Tensor:
         """Probability of each level, ``[number of entries of F, num_bins]``."""
-        return tf.exp(self.log_probabilities(tf.reshape(F, [-1]), 0.0))
+        return tf.exp(self.log_probabilities(tf.reshape(F, [-1]), tf.zeros([], F.dtype)))
+
+
+def _log_difference(low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """``log(Phi(high) - Phi(low))``."""
+    # Phi(high) - Phi(low) = Phi(-low) - Phi(-high)
+    low, high = tf.where(low + high > 0.0, -high, low), tf.where(low + high > 0.0, -low, high)
+    normal = tfp.distributions.Normal(tf.zeros([], low.dtype), tf.ones([], low.dtype))
+    log_high = normal.log_cdf(high)
+    return log_high + tf.math.log(-tf.math.expm1(normal.log_cdf(low) - log_high))
 
 
 def require_edges(bin_edges: Any) -> np.ndarray:
