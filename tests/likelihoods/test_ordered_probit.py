@@ -58,6 +58,19 @@ def test_thresholds_are_learned(rng):
     np.testing.assert_array_equal(site.sigma, 1.0)
 
 
+def test_sites_learn_thresholds_with_the_kernel(rng):
+    """Thresholds are a vector whose transform acts on all of them together."""
+    X = rng.uniform(0.0, 6.0, size=(40, 1))
+    Y = np.digitize(np.sin(X) + 0.2 * rng.normal(size=X.shape), [-0.5, 0.5]).astype(float)
+    model = gs.models.SiteVGP((X, Y), gpflow.kernels.SquaredExponential(), OrderedProbit(3))
+    model.fit_sites()
+    before, edges = float(model.elbo()), model.likelihood.bin_edges.numpy()
+    assert model.fit_hyperparameters(max_iterations=10) > before + 1.0
+    found = model.likelihood.bin_edges.numpy()
+    assert np.all(np.diff(found) > 0.0)
+    assert np.all(np.abs(found - edges) > 1e-3)
+
+
 def test_other_thresholds_and_levels_are_refused():
     with pytest.raises(ValueError, match="num_levels must be at least 2, got 1"):
         OrderedProbit(1)
