@@ -1,6 +1,6 @@
 """
-Mean functions: fixed linear maps and trained filters of the hidden layers of deep models, and
-boosted trees, also of the log odds of classes.
+Mean functions: offsets, fixed linear maps and trained filters of the hidden layers of deep models,
+and boosted trees, also of the log odds of classes.
 """
 
 import weakref
@@ -19,7 +19,14 @@ from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.covariances.patch_grids import require_sizes
 from gpflow_sparse.validation import checks
 
-__all__ = ["BoostedTrees", "RectifiedFilters", "TreeLogits", "identity_convolution", "pca"]
+__all__ = [
+    "BoostedTrees",
+    "Offset",
+    "RectifiedFilters",
+    "TreeLogits",
+    "identity_convolution",
+    "pca",
+]
 
 restrict_dir(__name__, __all__)
 
@@ -34,6 +41,34 @@ _PAIRS, _TREES = 2**22, 16
 # attribute of it, which files would hold.
 _REMEMBERED = 2
 _LAST: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+class Offset(gpflow.functions.MeanFunction):
+    """
+    A column of X as it is, as the prior mean of every latent function: for counts the logarithm of
+    the exposure, so that the log rate is ``f + log exposure``.
+
+    The column is not standardized, and the kernel must not see it:
+    ``Matern52(active_dims=[0, 1])`` for an offset in column 2. A sum such as ``Offset(2) +
+    gpflow.functions.Constant()`` has a learned constant beside it.
+    """
+
+    def __init__(self, column: int) -> None:
+        """
+        :param column: of X, from 0.
+        :raises ValueError: for a number that is not an integer of at least 0.
+        """
+        super().__init__()
+        self.column = checks.require_whole(column, "column", "the number of a column of X")
+        if self.column < 0:
+            raise ValueError(f"column must be the number of a column of X, got {column!r}.")
+
+    @inherit_check_shapes
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        columns = tf.convert_to_tensor(X).shape[-1]
+        if columns is not None and self.column >= columns:
+            raise ValueError(f"column of Offset is {self.column}, but X has {columns} column(s).")
+        return tf.convert_to_tensor(X)[..., self.column : self.column + 1]
 
 
 class RectifiedFilters(Linear):

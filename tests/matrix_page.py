@@ -190,6 +190,73 @@ def patches(X: np.ndarray, shape: tuple[int, ...], size: int, rng: Any) -> np.nd
     return found + 0.1 * rng.normal(size=found.shape)
 
 
+OUTPUTS = (
+    "counts, negative binomial",
+    "counts and zeros, zero-inflated Poisson",
+    "levels, learned thresholds",
+    "known variances",
+    "two outputs, a third missing",
+)
+MODELS = ("SOLVEGP", "SWSGP", "BasisSVGP", "QSGP", "DeepGP", "SiteVGP")
+
+
+@functools.cache
+def diabetes_outputs(outputs: str) -> Any:
+    """The rows of :func:`diabetes` with outputs of another kind, made from the same ones."""
+    (X, Y), (X_test, Y_test) = diabetes(labels=False)
+    rng = np.random.default_rng(0)
+
+    def made(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        counts, kind = np.floor(5.0 * np.exp(0.5 * y)), outputs.partition(",")[0]
+        if kind == "counts":
+            return counts
+        if kind == "counts and zeros":
+            return np.where(rng.random(y.shape) < 0.2, 0.0, counts)
+        if kind == "levels":
+            return np.digitize(y, [-0.5, 0.5]).astype(float)
+        known = rng.uniform(0.01, 0.5, size=y.shape)
+        if kind == "known variances":
+            return np.hstack([y + np.sqrt(known) * rng.normal(size=y.shape), known])
+        both = np.hstack([y, x[:, -1:]])  # the last column is related to the disease
+        return np.where(rng.random(both.shape) < 1 / 3, np.nan, both)
+
+    return (X, made(Y, X)), (X_test, made(Y_test, X_test))
+
+
+def of_outputs(outputs: str, name: str) -> Any:
+    """A model, and its training and test rows."""
+    train, test = diabetes_outputs(outputs)
+    own = gs.likelihoods
+    made: dict[str, Callable[[], Any]] = {
+        OUTPUTS[0]: own.NegativeBinomial,
+        OUTPUTS[1]: own.ZeroInflatedPoisson,
+        OUTPUTS[2]: lambda: own.OrderedProbit(3),
+        OUTPUTS[3]: lambda: own.GaussianWithKnownVariance(0.5),
+        OUTPUTS[4]: lambda: own.MissingOutputs(gpflow.likelihoods.Gaussian(0.5)),
+    }
+    likelihood, Z = made[outputs](), train[0][:NUM_INDUCING]
+    options: dict[str, Any] = {"num_latent_gps": 1 + (outputs == OUTPUTS[4])}
+    if name == "SiteVGP":
+        return models.SiteVGP(train, wide(10), likelihood, **options), train, test
+    options["num_data"] = len(train[0])
+    if name == "SOLVEGP":
+        sets = inducing_variables.OrthogonalInducingVariables(Z[:15], Z[15:])
+        return models.SOLVEGP(wide(10), likelihood, sets, **options), train, test
+    if name == "SWSGP":
+        near = inducing_variables.NeighborInducingPoints(Z, 8)
+        return models.SWSGP(wide(10), likelihood, near, **options), train, test
+    if name == "DeepGP":
+        identity = gpflow.functions.Identity()
+        hidden = models.GPLayer(wide(10, 0.1), Z, num_latent_gps=10, mean_function=identity)
+        last = models.GPLayer(wide(10), Z, num_latent_gps=options["num_latent_gps"])
+        return models.DeepGP([hidden, last], likelihood, num_data=len(train[0])), train, test
+    functions = BASES["random features"](train[0])
+    if name == "QSGP":
+        options |= {"basis_batch_size": NUM_BASIS // 3, "covariance": "diag"}
+        return models.QSGP(functions, likelihood, **options), train, test
+    return models.BasisSVGP(functions, likelihood, **options), train, test
+
+
 def score(build: Callable[..., Any], cell: Cell) -> tuple[float, float] | str:
     """NLPD of test rows before and after training, or why the cell cannot be had."""
     tf.random.set_seed(0)
@@ -200,7 +267,9 @@ def score(build: Callable[..., Any], cell: Cell) -> tuple[float, float] | str:
     if isinstance(model, models.SWSGP):
         model.count_neighbors(train[0])
     before = nlpd(model, test)
-    if isinstance(model, models.BasisGPR):
+    if isinstance(model, models.SiteVGP):
+        model.fit_hyperparameters(max_iterations=STEPS)
+    elif isinstance(model, models.BasisGPR):
         gs.training.fit_with_basis_refresh(
             model, num_rounds=1, num_iterations=STEPS, progress=False
         )
@@ -220,6 +289,7 @@ def nlpd(model: Any, test: Any) -> float:
 CELLS: dict[Cell, Callable[..., Any]] = {
     **dict.fromkeys(itertools.product(BASES, INFERENCE), of_basis),
     **dict.fromkeys(itertools.product(INDUCING, STRUCTURE, DEPTH, LIKELIHOODS), of_inducing),
+    **dict.fromkeys(itertools.product(OUTPUTS, MODELS), of_outputs),
 }
 """All cells, and the functions that build their models."""
 
@@ -239,6 +309,7 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
         (*key, *(shown((*key, name)) for name in LIKELIHOODS))
         for key in itertools.product(INDUCING, STRUCTURE, DEPTH)
     ]
+    third = [(name, *(shown((name, model)) for model in MODELS)) for name in OUTPUTS]
     listed = [f"- {mark} {reason}" for reason, mark in reasons.items()]
     return (
         "\n\n".join(
@@ -247,6 +318,8 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
                 grid(("basis", *INFERENCE), first),
                 MIDDLE,
                 grid(("inducing variable", "structure", "depth", *LIKELIHOODS), second),
+                OTHERS,
+                grid(("outputs", *MODELS), third),
                 FOOT,
                 "\n".join(listed),
             ]
@@ -272,6 +345,11 @@ MIDDLE = """## Inducing variables, structures, depth and likelihoods
 scikit-learn's digits: whether a digit is odd, as -1 and 1 for the Gaussian likelihood, and all ten
 for softmax. With two layers, the last one has the parts of the cell; the hidden one has points, or
 patches before patches."""
+
+OTHERS = f"""## Counts, levels, known variances and missing outputs
+
+The diabetes data with other [outputs](outputs.md), made from the same ones: *SiteVGP* with
+{STEPS} iterations of L-BFGS, the others as above. *DeepGP* has two layers."""
 
 FOOT = "The numbers in brackets stand for the messages with which these cells are refused:"
 

@@ -184,14 +184,14 @@ def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool
 
 def is_positive(parameter: gpflow.Parameter) -> bool:
     """Whether a parameter takes all values above a bound near zero, and no others."""
-    if parameter.transform is None:
+    transform = parameter.transform
+    if transform is None or transform.forward_min_event_ndims > 0:  # of several values together
         return False
-    if type(parameter.transform) is tfp.bijectors.Exp:
+    if type(transform) is tfp.bijectors.Exp:
         return True
     with tf.init_scope():  # values decide, also inside of tf.function
         low, high = (
-            parameter.transform.forward(tf.constant(end, parameter.dtype)).numpy()
-            for end in (-50.0, 50.0)
+            transform.forward(tf.constant(end, parameter.dtype)).numpy() for end in (-50.0, 50.0)
         )
     return bool(np.all(low >= 0.0) and np.all(low < 1e-3) and np.all(high > 40.0))
 

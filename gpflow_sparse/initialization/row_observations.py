@@ -11,9 +11,12 @@ import tensorflow as tf
 from gpflow import likelihoods as gpflow_likelihoods
 from gpflow.likelihoods import Exponential, Gamma, Likelihood, Poisson
 
-from gpflow_sparse.likelihoods import Laplace, StudentT
+from gpflow_sparse.likelihoods import Laplace, NegativeBinomial, StudentT, ZeroInflatedPoisson
 
-_FROM_ROWS = StudentT, Laplace, Poisson, Exponential, Gamma
+_FROM_ROWS = (
+    *(StudentT, Laplace, Poisson, NegativeBinomial, ZeroInflatedPoisson),
+    *(Exponential, Gamma),
+)
 
 _MAX_ITERATIONS = 50
 _TOLERANCE = 2e-2  # of means in posterior standard deviations, and of logarithms of variances
@@ -29,7 +32,7 @@ def likelihood_of_starts(likelihood: Likelihood) -> Likelihood | None:
     """
     if isinstance(likelihood, gpflow_likelihoods.StudentT) and not isinstance(likelihood, StudentT):
         return StudentT(likelihood.scale, likelihood.df)
-    base = getattr(likelihood, "base", likelihood)  # of rows with weights
+    base = getattr(likelihood, "base", likelihood)  # of rows with weights, or missing outputs
     return likelihood if isinstance(base, _FROM_ROWS) else None
 
 

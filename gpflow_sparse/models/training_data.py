@@ -28,7 +28,12 @@ _BLOCK_ENTRIES, _FEWEST_ROWS = 2**23, 256
 
 
 def keep_training_data(
-    data: Any, *, batches: bool, copy: bool = True, dtype: tf.DType | None = None
+    data: Any,
+    *,
+    batches: bool,
+    copy: bool = True,
+    dtype: tf.DType | None = None,
+    missing: bool = False,
 ) -> TrainingData:
     """
     Training data in the form in which a model keeps them.
@@ -41,6 +46,7 @@ def keep_training_data(
     :param copy: whether arrays in memory become tensors; if not they are read like files, for a
         model that does not keep them.
     :param dtype: float type of the tensors; None for GPflow's default.
+    :param missing: whether entries of Y may be NaN.
     :raises ValueError: for anything else, and for batches if the model cannot.
     """
     kind = np.memmap if copy else np.ndarray
@@ -52,7 +58,7 @@ def keep_training_data(
         if not batches:
             raise ValueError("data must be arrays (X [N, D], Y [N, P]), got a tf.data.Dataset.")
         return _require_dataset(data)
-    X, Y = checks.require_data(data, dtype=dtype)
+    X, Y = checks.require_data(data, dtype=dtype, missing=missing)
     return variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")
 
 

@@ -38,7 +38,7 @@ _FOLLOWING: list[tuple[Any, str, Callable[[Any], Any]]] = [
     (NDiagGHQuadrature, "dim", lambda rule: rule.Z.shape[1]),
     (NDiagGHQuadrature, "n_gh_total", lambda rule: rule.Z.shape[0]),
     (likelihoods.MultiClass, "num_classes", lambda own: own.invlink.num_classes),
-    (likelihoods.Ordinal, "num_bins", lambda own: len(own.bin_edges) + 1),
+    (likelihoods.Ordinal, "num_bins", lambda own: own.bin_edges.shape[0] + 1),
     *(
         (kind, "num_classes", lambda own: own.latent_dim)
         for kind in (likelihoods.MultiClass, likelihoods.Softmax, OneVersusRest)

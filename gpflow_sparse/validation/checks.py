@@ -15,8 +15,13 @@ import numpy as np
 import tensorflow as tf
 from gpflow import likelihoods
 
+# Whether observations are integers, their lower and upper limit, and a description.
+Support = tuple[bool, float, float, str]
 
-def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
+
+def as_tensor(
+    value: Any, name: str, dtype: tf.DType | None = None, missing: bool = False
+) -> tf.Tensor:
     """
     A finite real tensor from arrays, lists of numbers, data frames or tensors.
 
@@ -26,6 +31,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
     :param name: the argument's name, for errors.
     :param dtype: wanted float type, to which values are cast; by default
         ``gpflow.default_float()``.
+    :param missing: whether entries may be NaN.
     :return: tensor of ``dtype``; its shape is not checked.
     :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN, infinity, and
         entries whose squares overflow.
@@ -39,7 +45,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype == tf.bool):
         raise ValueError(f"{name} must hold real numbers, got a tensor of {tensor.dtype.name}.")
     tensor = tf.cast(tensor, dtype)
-    require_range(tensor, name)
+    require_range(tensor, name, missing)
     return tensor
 
 
@@ -62,9 +68,11 @@ def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
         return array.astype(dtype.as_numpy_dtype, copy=False)
 
 
-def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
+def require_matrix(
+    value: Any, name: str, dtype: tf.DType | None = None, missing: bool = False
+) -> tf.Tensor:
     """``value`` as a finite tensor ``[N, D]`` with at least one row, see :func:`as_tensor`."""
-    tensor = as_tensor(value, name, dtype)
+    tensor = as_tensor(value, name, dtype, missing)
     _require_known_rank(tensor, name, "be a matrix")
     if tensor.shape.rank != 2:
         hint = f" Use {name}[:, None] for a single column." if tensor.shape.rank == 1 else ""
@@ -112,6 +120,7 @@ def require_data(
     likelihood: likelihoods.Likelihood | None = None,
     num_latent_gps: int | None = None,
     dtype: tf.DType | None = None,
+    missing: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     A pair ``(X [N, D], Y [N, P])`` with as many rows each and outputs valid for the likelihood.
@@ -120,6 +129,7 @@ def require_data(
     :param input_dim: expected D, or None where any D is right.
     :param likelihood: determines P (see :func:`num_outputs`) and the valid values of ``Y``.
     :param num_latent_gps: number of latent functions.
+    :param missing: whether entries of Y may be NaN, as for a likelihood that says so.
     :raises ValueError: naming the argument, what was expected, what was passed and what to do.
     """
     if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != 2:
@@ -127,7 +137,8 @@ def require_data(
         with contextlib.suppress(TypeError):
             got += f" of length {len(data)}"
         raise ValueError(f"data must be a tuple (X [N, D], Y [N, P]), got {got}.")
-    X, Y = require_matrix(data[0], "X", dtype), require_matrix(data[1], "Y", dtype)
+    missing = missing or getattr(likelihood, "takes_missing", False)
+    X, Y = require_matrix(data[0], "X", dtype), require_matrix(data[1], "Y", dtype, missing)
     if input_dim not in (None, X.shape[1]):
         X = require_inputs(X, input_dim, dtype, "X")
     if X.shape[0] is None or X.shape[0] != Y.shape[0]:
@@ -164,6 +175,24 @@ def require_row_weights(value: Any, X: tf.Tensor) -> tf.Tensor | None:
     return tf.cast(mean_at_most_one(weights.numpy()), X.dtype)
 
 
+def require_known_variance(value: Any, X: Any) -> tf.Tensor | None:
+    """
+    Known noise variances of the rows of ``X [N, D]``, in its type; None as it is.
+
+    :raises ValueError: unless there is a number of at least 0 for each row of a tensor.
+    """
+    if value is None:
+        return None
+    if isinstance(X, tf.Tensor):
+        known = as_tensor(value, "known_variance", X.dtype)
+        if known.shape == X.shape[:1] and bool(tf.reduce_all(known >= 0.0)):
+            return known
+    raise ValueError(
+        "known_variance must be a number of at least 0 for each row of data, which must be arrays; "
+        f"got {type(value).__name__} of shape {np.shape(value)} for X of shape {tuple(X.shape)}."
+    )
+
+
 def mean_at_most_one(weights: np.ndarray) -> np.ndarray:
     """
     Weights of rows divided by their mean where that is above 1: a weight compares a row with
@@ -186,7 +215,9 @@ def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) 
         return None if num_latent_gps is None else num_latent_gps + 1
     if likelihood.observation_dim is not None:
         return int(likelihood.observation_dim)
-    return num_latent_gps
+    if num_latent_gps is None:
+        return None
+    return num_latent_gps * int(getattr(likelihood, "columns_per_output", 1))
 
 
 def require_likelihood(likelihood: Any, num_latent_gps: int) -> None:
@@ -221,16 +252,18 @@ def require_likelihood(likelihood: Any, num_latent_gps: int) -> None:
 
 def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
     """Refuse values of ``Y [N, P]`` outside the likelihood's support, where they are known."""
-    support = _support(likelihood)
+    allowed = support(likelihood)
     values = tf.get_static_value(Y)  # None for an argument of the function being traced
-    if support is None or values is None:
+    if allowed is None or values is None:
         return
-    whole, low, high, text = support
+    whole, low, high, text = allowed
     if isinstance(likelihood, likelihoods.SwitchedLikelihood):
         values = values[:, -1]
+    if getattr(likelihood, "columns_per_output", 1) == 2:  # outputs, and their variances
+        values = values[:, values.shape[1] // 2 :]
     wrong = (values < low) | (values > high)
     if whole:
-        wrong |= values != np.round(values)
+        wrong |= (values != np.round(values)) & ~np.isnan(values)
     if wrong.any():
         found = np.unique(values[wrong])[:5]
         raise ValueError(
@@ -239,8 +272,10 @@ def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
         )
 
 
-def _support(likelihood: likelihoods.Likelihood) -> tuple[bool, float, float, str] | None:
-    """Whether observations are integers, their lower and upper limit, and a description."""
+def support(likelihood: likelihoods.Likelihood) -> Support | None:
+    """The observations that a likelihood takes; None for all numbers."""
+    if hasattr(likelihood, "support"):  # of this package
+        return likelihood.support  # type: ignore[no-any-return]
     # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
     if isinstance(likelihood, likelihoods.Bernoulli):
         return True, 0, 1, "labels 0 or 1 (not -1 and 1)"
@@ -319,6 +354,11 @@ def require_positive(
     return numbers
 
 
+def require_positive_number(value: Any, name: str) -> float:
+    """``value`` as a float above 0, see :func:`require_positive`."""
+    return float(require_positive(value, name, dtype=tf.float64).item())
+
+
 def require_flag(value: Any, name: str) -> None:
     """Refuse values other than True and False, since ``"no"`` counts as true in Python."""
     if not isinstance(value, bool | np.bool_):
@@ -332,11 +372,18 @@ def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
 
 
-def require_range(tensor: tf.Tensor, name: str) -> None:
-    """Refuse NaN, infinity and entries whose squares overflow, where values are known."""
+def require_range(tensor: tf.Tensor, name: str, missing: bool = False) -> None:
+    """
+    Refuse NaN, infinity and entries whose squares overflow, where values are known.
+
+    :param missing: whether NaN is an entry that is not observed.
+    """
     values = tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
     if values is None or not tensor.dtype.is_floating:
         return
+    if missing:
+        with tf.init_scope():
+            values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
     limit = tensor.dtype.max**0.5 / 1e3
     with tf.init_scope():
         # `.numpy()`, since AutoGraph would convert `bool`; a comparison with NaN is false

@@ -183,7 +183,10 @@ def _watch(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
         if values.get(name) is not None:
             values[name] = checks.require_finite_in_graph(values[name], name)
     if "data" in values:
-        values["data"] = tuple(map(checks.require_finite_in_graph, values["data"], "XY"))
+        X, Y = values["data"]
+        if not getattr(getattr(owner, "likelihood", None), "takes_missing", False):
+            Y = checks.require_finite_in_graph(Y, "Y")
+        values["data"] = checks.require_finite_in_graph(X, "X"), Y
     return values
 
 

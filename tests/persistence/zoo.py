@@ -12,12 +12,18 @@ from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.kernels import LinearMap
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
+    GaussianWithKnownVariance,
     HeteroskedasticGaussian,
     Laplace,
+    MissingOutputs,
+    NegativeBinomial,
+    OrderedProbit,
     Ordinal,
     StudentT,
     TrapezoidQuadrature,
+    ZeroInflatedPoisson,
 )
+from gpflow_sparse.mean_functions import Offset
 from gpflow_sparse.models import SWSGP, BasisGPR, BasisSVGP, SoftKI
 from tests import battery
 
@@ -175,6 +181,12 @@ LIKELIHOODS = {  # and the number of latent functions
     "laplace": (lambda: Laplace(0.5), 1),
     "our_student_t": (lambda: StudentT(0.3, df=4.0), 1),
     "our_ordinal": (lambda: Ordinal([-0.5, 0.5]), 1),
+    "ordered_probit": (lambda: OrderedProbit(3), 1),
+    "known_variance": (GaussianWithKnownVariance, 1),
+    "only_known_variance": (lambda: GaussianWithKnownVariance(0), 1),
+    "missing_outputs": (lambda: MissingOutputs(likelihoods.Gaussian(0.3)), 2),
+    "negative_binomial": (lambda: NegativeBinomial(0.3), 1),
+    "zero_inflated": (lambda: ZeroInflatedPoisson(0.2), 1),
     "exponential": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), 1),
     "gamma": (likelihoods.Gamma, 1),
     "gamma_of_x": (lambda: likelihoods.Gamma(shape=functions.Constant(2.0)), 1),
@@ -211,6 +223,7 @@ MEANS = {
     "polynomial": lambda: functions.Polynomial(2, input_dim=D),
     "sum": lambda: functions.Constant(0.7) + functions.Linear(np.ones((D, 1))),
     "product": lambda: functions.Constant(0.7) * functions.Linear(np.ones((D, 1))),
+    "offset": lambda: Offset(1) + functions.Constant(),
     "identity": functions.Identity,
     "switched": lambda: functions.SwitchedFunction([functions.Constant(1.0), functions.Zero()]),
     "switched_mean": lambda: functions.SwitchedMeanFunction([functions.Zero(), functions.Zero()]),

@@ -31,7 +31,7 @@ from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
-# Outputs in place of none, whose noise variance would be infinite.
+# The precision in place of zero, whose noise variance would be infinite.
 _NONE = 1e-12
 # Part of the weight of equal rows below which what is left without one of them is rounding.
 _ROUNDING = 1e-6
@@ -61,7 +61,8 @@ class NearestNeighborGP(RegressionModel):
 
     Where inputs repeat, neighbors are distinct rows, each with all of its c outputs: their mean,
     with the noise variance divided by c, has the same information on f. Else the neighbors of a row
-    might be copies of one. Rows of weights w are the same, with the sum of the weights for c.
+    might be copies of one. Rows of weights w are the same, with the sum of the weights for c; and
+    with known variances of their noise the mean is weighted by precisions, which are added.
 
     A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than in a model with
     inducing points. Memory is a block of rows. The model and its file have all training rows.
@@ -73,6 +74,8 @@ class NearestNeighborGP(RegressionModel):
     """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
     row_weights: tf.Tensor | None = None
     """As how many equal rows each row counts ``[N]``; None for 1."""
+    known_variance: tf.Tensor | None = None
+    """Known part of the noise variance of each row ``[N]``; None for 0."""
     local_variance: LocalVariance | None = None
     """Factors of variances by the input, see :meth:`fit_local_variance`; None for the model's."""
 
@@ -86,16 +89,19 @@ class NearestNeighborGP(RegressionModel):
         mean_function: MeanFunction | None = None,
         num_objective_rows: int = 1000,
         row_weights: Any = None,
+        known_variance: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied. Rows that are copies of
-            others in X and Y are merged, and their weights added.
+            others in X and Y, and in their known variances, are merged, and their weights added.
         :param kernel: one output, shared by all columns of Y.
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param noise_variance: start of ``model.likelihood.variance``.
         :param mean_function: added to the prior mean; zero by default.
         :param num_objective_rows: rows of which the objective is computed.
         :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
+        :param known_variance: of the noise of each row, at least 0 ``[N]``, to which
+            ``model.likelihood.variance`` is added; None for 0.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
@@ -104,10 +110,12 @@ class NearestNeighborGP(RegressionModel):
                 "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
                 "make a new model where rows change."
             )
+        self.known_variance = checks.require_known_variance(known_variance, self.data[0])
         self._set_observations(checks.require_row_weights(row_weights, self.data[0]))
         places = self.data[0]
         found = group_rows(places.numpy())
-        if found.any_repeats or self.row_weights is not None:
+        unequal = self.row_weights is not None or self.known_variance is not None
+        if found.any_repeats or unequal:
             self.groups = places, tf.constant(found.of_row, tf.int32)
             places = tf.gather(places, found.first)
         self.neighbors = neighbors_among(places, num_neighbors)
@@ -120,9 +128,14 @@ class NearestNeighborGP(RegressionModel):
         """
         X, Y = self.data
         given = None if row_weights is None else row_weights.numpy()
-        found = observations(X.numpy(), Y.numpy(), given)
+        outputs = Y.numpy()
+        if self.known_variance is not None:
+            outputs = np.column_stack([outputs, self.known_variance])
+        found = observations(X.numpy(), outputs, given)
         if found.copies is not None:
             self.data = tuple(tf.gather(part, found.copies.first) for part in self.data)
+            if self.known_variance is not None:
+                self.known_variance = tf.gather(self.known_variance, found.copies.first)
             row_weights = tf.constant(np.bincount(found.copies.of_row, found.weights), X.dtype)
         self.row_weights = row_weights
 
@@ -183,7 +196,13 @@ class NearestNeighborGP(RegressionModel):
         :param num_rows: n, most rows to leave out, drawn at random; a quarter of them are held out.
         :return: ``local_variance``; None where held-out rows gain from neither, and for fewer than
             8 rows.
+        :raises ValueError: for a model with a known variance of rows.
         """
+        if self.known_variance is not None:
+            raise ValueError(
+                "known_variance must be None for local factors of the noise of all rows; leave out "
+                "fit_local_variance."
+            )
         most = checks.require_count(num_rows, "num_rows")
         self.local_variance = best_local_variance(self, most)
         return self.local_variance
@@ -237,24 +256,33 @@ class NearestNeighborGP(RegressionModel):
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Errors of the prior mean and precisions of their noise at Z, ``[., P]`` each."""
-        errors, counts = self._means(self.prior_errors())
-        return errors, counts * tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
+        errors, precisions = self._means(self.prior_errors())
+        return errors, precisions * tf.ones_like(errors)
 
     def _means(self, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Mean errors of the prior mean at Z ``[., P]`` and numbers of outputs there ``[., 1]``, from
-        the errors at all rows ``[N, P]``.
+        Mean errors of the prior mean at Z ``[., P]`` and the precision of their noise ``[., 1]``,
+        from the errors at all rows ``[N, P]``.
         """
         if self.groups is None:
-            return errors, tf.ones([1, 1], errors.dtype)
+            return errors, tf.cast(1.0 / self._noise(), errors.dtype)[None, None]
         (_, of_row), size = self.groups, self.neighbors.Z.shape[0]
-        weights = self._weights(errors)[:, None]
+        weights = self._precisions(errors)[:, None]
         counts = tf.math.unsorted_segment_sum(weights, of_row, size)
         return tf.math.unsorted_segment_sum(weights * errors, of_row, size) / counts, counts
 
     def _weights(self, errors: tf.Tensor) -> tf.Tensor:
         """The weights of all rows ``[N]``."""
         return tf.ones_like(errors[:, 0]) if self.row_weights is None else self.row_weights
+
+    def _known(self, X: tf.Tensor) -> tf.Tensor:
+        """Known noise variances of all rows ``[N]``."""
+        return tf.zeros_like(X[:, 0]) if self.known_variance is None else self.known_variance
+
+    def _precisions(self, errors: tf.Tensor) -> tf.Tensor:
+        """Weights of all rows divided by the variances of their noise ``[N]``."""
+        noise = tf.cast(self._noise(), errors.dtype) + self._known(errors)
+        return self._weights(errors) / noise
 
     def prior_errors(self) -> tf.Tensor:
         """Errors of the prior mean at all rows ``[N, P]``."""
@@ -270,6 +298,7 @@ class NearestNeighborGP(RegressionModel):
         """
         own, error = tf.gather(self.data[0], rows), tf.gather(errors, rows)
         mean, var = self.left_out_moments(rows, around, errors)
+        var += tf.gather(self._known(errors), rows)
         var = tf.tile(var[:, None], [1, errors.shape[1]])
         densities = self.likelihood.predict_log_density(own, mean, var, error)
         return tf.reduce_sum(tf.gather(self._weights(errors), rows) * densities)
@@ -289,10 +318,10 @@ class NearestNeighborGP(RegressionModel):
             values = tf.gather(errors, around)  # [n, H, P]
         else:
             own_place = tf.gather(self.groups[1], rows)
-            error, weights = tf.gather(errors, rows), tf.gather(self._weights(errors), rows)
+            error, weights = tf.gather(errors, rows), tf.gather(self._precisions(errors), rows)
             means = self._means(errors)
-            values, counts = self._without(own_place, around, error, weights, means)
-            noise = noise / counts
+            values, precisions = self._without(own_place, around, error, weights, means)
+            noise = 1.0 / precisions
         places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
         return nearest_rows_moments(self.kernel, noise, own, places, values, jitter=self.jitter)
 
@@ -305,9 +334,9 @@ class NearestNeighborGP(RegressionModel):
         at_places: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
+        Mean errors ``[n, ., P]`` at distinct rows, and the precisions of their noise ``[n, .]``,
         without one output at each of some places ``[n]``, which has this error ``[n, P]`` and
-        weight ``[n]``.
+        precision ``[n]``.
 
         :param at_places: see :meth:`_means`.
         """
@@ -355,6 +384,7 @@ class NearestNeighborGP(RegressionModel):
         checks.require_count(self.num_objective_rows, "num_objective_rows")
         self.neighbors.validate_neighbors()
         checks.require_row_weights(self.row_weights, self.data[0])
+        checks.require_known_variance(self.known_variance, self.data[0])
         if self.local_variance is not None:
             count = int(self.neighbors.Z.shape[0])
             self.local_variance.validate_values(count, self.data[0].dtype)

@@ -86,15 +86,18 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         :param likelihood: log-concave in f: with others :meth:`fit_sites` may not converge.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: None for the number that the likelihood needs, or else one for each
-            column of Y.
+            output in Y.
         :param row_weights: positive ``[N]``, factors of the expected log densities of the rows,
             divided by their mean where it is above 1; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
-        held = keep_training_data(data, batches=False)
+        missing = getattr(likelihood, "takes_missing", False)
+        held = keep_training_data(data, batches=False, missing=missing)
         if num_latent_gps is None:
-            needed = getattr(likelihood, "latent_dim", None)
-            num_latent_gps = columns(held)[1] if needed is None else int(needed)
+            needed, each = (
+                getattr(likelihood, name, None) for name in ("latent_dim", "columns_per_output")
+            )
+            num_latent_gps = columns(held)[1] // (each or 1) if needed is None else int(needed)
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
         )

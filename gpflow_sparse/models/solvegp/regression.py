@@ -12,6 +12,7 @@ from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.inference import collapsed
+from gpflow_sparse.likelihoods import GaussianWithKnownVariance
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.solvegp import residual_blocks
 from gpflow_sparse.models.solvegp.model import SOLVEGP
@@ -60,7 +61,13 @@ class SOLVEGPR(RegressionModel):
     refuse more than 20,000 rows.
 
     The data are held as tensors, once. Every output has its own f, all with the same kernel.
+
+    A known noise variance s2 of each row is added to the learned one: all bounds are those of rows
+    multiplied by ``sqrt(variance / (variance + s2))``, whose noise is the same for all.
     """
+
+    known_variance: tf.Tensor | None = None
+    """Known part of the noise variance of each row ``[N]``; None for 0."""
 
     def __init__(
         self,
@@ -72,6 +79,7 @@ class SOLVEGPR(RegressionModel):
         noise_variance: Any = 1.0,
         bound: str = "standard",
         block_size: int = 32,
+        known_variance: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``.
@@ -81,12 +89,15 @@ class SOLVEGPR(RegressionModel):
         :param noise_variance: start of ``model.likelihood.variance``.
         :param bound: one of the names above.
         :param block_size: largest number of rows in a block of "block".
+        :param known_variance: of the noise of each row, at least 0 ``[N]``, to which
+            ``model.likelihood.variance`` is added; None for 0.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for
             more than 20,000 rows with "coupled" and "fully_coupled".
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
         self.inducing_variable = inducing_variable
         self.bound, self.block_size = bound, block_size
+        self.known_variance = checks.require_known_variance(known_variance, self.data[0])
         self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)
 
@@ -103,7 +114,7 @@ class SOLVEGPR(RegressionModel):
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
             elbo = self._bound_over_pairs()
-        return tf.cast(elbo, self.dtype)
+        return tf.cast(elbo + self._log_scales(), self.dtype)
 
     @public_method()
     @check_shapes("return: []")
@@ -149,7 +160,9 @@ class SOLVEGPR(RegressionModel):
         A :class:`SOLVEGP` that starts at the best q, to be trained on minibatches from here.
 
         It shares no parameters with this model. Its ``elbo`` of all the data is the standard
-        bound, or "log" if that is the bound of this model. "block" has no minibatches.
+        bound, or "log" if that is the bound of this model. "block" has no minibatches. With a known
+        variance of rows its Y has additional columns, see
+        :class:`gpflow_sparse.likelihoods.GaussianWithKnownVariance`, and its bound is "standard".
 
         :param num_data: its ``num_data``; None means the N of this model.
         """
@@ -161,6 +174,9 @@ class SOLVEGPR(RegressionModel):
             self.mean_function,
             self.standardizer,
         )
+        bound = "log" if self.bound == "log" else "standard"
+        if self.known_variance is not None:
+            likelihood, bound = GaussianWithKnownVariance(float(self._noise())), "standard"
         model = SOLVEGP(
             kernel,
             likelihood,
@@ -170,7 +186,7 @@ class SOLVEGPR(RegressionModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=count_rows(self.data[0]) if num_data is None else num_data,
-            bound="log" if self.bound == "log" else "standard",
+            bound=bound,
         )
         model.jitter, model.standardizer = self.jitter, standardizer
         model.calibration = self.calibration
@@ -188,6 +204,7 @@ class SOLVEGPR(RegressionModel):
             )
         super()._require_parts(num_columns, dtype)
         checks.require_count(self.block_size, "block_size")
+        checks.require_known_variance(self.known_variance, self.data[0])
         _require_bound(self.bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
@@ -200,16 +217,41 @@ class SOLVEGPR(RegressionModel):
         )
         return tf.concat([block.A for block in posterior.blocks(None, X)], axis=0)
 
-    def _sums_of(self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
+    def _sums_of(
+        self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor, scale: tf.Tensor
+    ) -> collapsed.RowSums:
+        """:param scale: factors of rows ``[n]``, which A ``[M', n]`` has already."""
         errors = Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
-        return collapsed.row_sums(A, errors, self.kernel(X, full_cov=False))
-
-    def _bounded(self, sums: collapsed.RowSums, X: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
+        diagonal = tf.square(scale) * self.kernel(X, full_cov=False)
+        sums = collapsed.row_sums(A, scale[:, None] * errors, diagonal)
+        if self.bound == "log":
+            return collapsed.with_log_bound(sums, A, diagonal, self._noise())
         if self.bound != "block":
-            return super()._bounded(sums, X, A)
+            return sums
         groups = residual_blocks.neighbor_groups(self._places(X), self.block_size)
-        Kff = covariance(self.kernel, tf.gather(X, groups.rows))
+        factors = tf.gather(scale, groups.rows)
+        Kff = (
+            factors[:, :, None]
+            * factors[:, None]
+            * covariance(self.kernel, tf.gather(X, groups.rows))
+        )
         return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())
+
+    def _scale(self, X: tf.Tensor, known: tf.Tensor | None) -> tf.Tensor:
+        """Factors of rows ``[n]`` with which all have the noise variance of the likelihood."""
+        if known is None:
+            return tf.ones_like(X[:, 0])
+        noise = tf.cast(self._noise(), X.dtype)
+        return tf.sqrt(noise / (noise + known))
+
+    def _log_scales(self) -> tf.Tensor:
+        """What the log density of rows exceeds that of scaled rows by, a float64 scalar."""
+        if self.known_variance is None:
+            return tf.zeros([], tf.float64)
+        if not has_all_rows():
+            raise ValueError("known_variance must be None where rows are on several workers.")
+        scale = tf.cast(self._scale(self.data[0], self.known_variance), tf.float64)
+        return tf.cast(self.num_latent_gps, tf.float64) * tf.reduce_sum(tf.math.log(scale))
 
     def _places(self, X: tf.Tensor) -> tf.Tensor:
         """Places ``[n, .]`` of rows; rows near each other form a block."""
@@ -219,15 +261,17 @@ class SOLVEGPR(RegressionModel):
         """Streamed over all rows; gradients flow to all parameters."""
 
         def sums(blocks: Sequence[tf.Tensor], _: Sequence[tf.Tensor]) -> collapsed.RowSums:
-            X, Y = blocks
-            A = self._features(X)
-            return self._bounded(self._sums_of(X, Y, A), X, A)
+            X, Y, *known = blocks
+            scale = self._scale(X, *(known or [None]))
+            return self._sums_of(X, Y, scale * self._features(X), scale)
 
         columns = sum(self.inducing_variable.sizes)
         block_rows = max(
             _ROWS_PER_COLUMN * columns, devices.block_entries(_BLOCK_ENTRIES) // columns
         )
         data = read(self.data, self.dtype)
+        if self.known_variance is not None:
+            data = (*data, self.known_variance)
         return collapsed.RowSums(*streamed_sum(sums, data, block_rows=block_rows))
 
     def _bound_over_pairs(self) -> tf.Tensor:
@@ -239,10 +283,12 @@ class SOLVEGPR(RegressionModel):
         X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
         inner = sizes[0] if self.bound == "coupled" else sum(sizes)
-        A = tf.cast(self._features(X), tf.float64)
-        sums = self._sums_of(X, Y, A)
+        scale = self._scale(X, self.known_variance)
+        A = tf.cast(scale * self._features(X), tf.float64)
+        sums = self._sums_of(X, Y, A, scale)
         L = collapsed.inner_factor(sums, noise, inner)
         P = linalg.solve_triangular(L, A[:inner]) / tf.sqrt(noise)  # [inner, N]
+        P *= tf.cast(scale, tf.float64)  # in place of scaled rows and columns of Kff
         return collapsed.tighter_bound(sums, noise, inner, self._projected_trace(P, X))
 
     def _projected_trace(self, P: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
