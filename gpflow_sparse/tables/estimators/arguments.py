@@ -7,11 +7,12 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 from gpflow.kernels import Kernel
 from sklearn.utils import check_array, check_consistent_length
 
 from gpflow_sparse.data.limits import listed
-from gpflow_sparse.tables.fitting.observations import is_standardized
+from gpflow_sparse.tables.fitting.observations import is_standardized, require_counts
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
 from gpflow_sparse.tables.reading.cells import clean, plain_numbers
@@ -74,6 +75,27 @@ def require_target(X: Any, y: Any, estimator: Any) -> None:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     check_consistent_length(X, y)
+
+
+def with_log_exposure(X: pd.DataFrame, column: str | None, likelihood: Any) -> pd.DataFrame:
+    """
+    Rows with the logarithms of their exposures in place of these.
+
+    :param column: the column of the exposures; None for rows as they are.
+    :raises ValueError: where it is missing or not positive, or outputs are not counts.
+    """
+    if column is None:
+        return X
+    require_counts(likelihood)
+    if column not in X:
+        raise ValueError(f"exposure must be a column of X, got {column!r}.")
+    values = pd.to_numeric(X[column], errors="coerce")
+    if wrong := int((~(values > 0.0) | (values == np.inf)).sum()):
+        raise ValueError(
+            f"exposure {column!r} must hold a positive number in every row, got {wrong} others; "
+            "drop these rows."
+        )
+    return X.assign(**{column: np.log(values)})
 
 
 def decimals_of(Y: np.ndarray) -> int | None:

@@ -27,6 +27,7 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_parameters,
     require_target,
     row_weights,
+    with_log_exposure,
 )
 from gpflow_sparse.tables.estimators.draws import (
     draw_functions,
@@ -112,6 +113,7 @@ class SparseGPEstimator(BaseEstimator):
         found = groups_of(X, y, self.split, groups, is_class=is_class, reading=self.reading)
         options = dict(self.method_options or {})
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
+        X = with_log_exposure(X, options.get("exposure"), likelihood)
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         self.encoder_, dataset = encoded_rows(
             X,
@@ -182,8 +184,10 @@ class SparseGPEstimator(BaseEstimator):
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
         check_is_fitted(self, "model_")
-        frame = self._checked(X, reset=False)
-        inputs = self.encoder_.transform(frame)
+        frame, likelihood = self._checked(X, reset=False), self.model_.likelihood
+        inputs = self.encoder_.transform(
+            with_log_exposure(frame, self.recipe_.exposure, likelihood)
+        )
         with np.errstate(over="ignore"):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())

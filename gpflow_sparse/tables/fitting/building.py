@@ -14,7 +14,11 @@ from gpflow_sparse.diagnosis.inducing import UnavailableError, nystrom_of, proje
 from gpflow_sparse.models.regression import noise_parameter
 from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
-from gpflow_sparse.tables.fitting.observations import log_rates, make_likelihood
+from gpflow_sparse.tables.fitting.observations import (
+    exposure_map,
+    log_rates,
+    make_likelihood,
+)
 from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
 from gpflow_sparse.tables.fitting.tree_mean import TreeMean, fit_tree_mean, weight_beside
 from gpflow_sparse.tables.methods.base import Recipe
@@ -106,7 +110,9 @@ def _start_of(
             mean = fit_tree_mean(dataset, recipe.seed)
         return kernel, DEFAULT_NOISE, mean
     kernel = copy.deepcopy(kernel)
-    starts = InitialHyperparameters(dataset, likelihood, kernel, until=until)
+    starts = InitialHyperparameters(
+        dataset, likelihood, kernel, until=until, exposure=recipe.exposure
+    )
     if recipe.has_tree_mean and mean is None:
         mean = _tree_mean(recipe, dataset, starts, start)
     if mean is not None:
@@ -134,7 +140,7 @@ def _built(
     if dataset.weights is not None and recipe.holds_data:
         given["row_weights"] = dataset.weights
     model = recipe.build(rows, kernel, likelihood, **given)
-    _complete_mean(model, dataset, mean)
+    _complete_mean(model, dataset, mean, recipe.exposure)
     return model
 
 
@@ -152,15 +158,27 @@ def _with_bound(recipe: Recipe, dataset: Dataset, likelihood: Any) -> Recipe:
     return dataclasses.replace(recipe, **changed)
 
 
-def _complete_mean(model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | None) -> None:
+def _complete_mean(
+    model: gpflow.models.GPModel, dataset: Dataset, mean: TreeMean | None, exposure: str | None
+) -> None:
     """Keep the known values of trees; or for counts and positive outputs set the mean of f."""
     if mean is not None:
         if hasattr(model, "data"):
             mean.remember(model.data[0])
     elif dataset.num_classes is None and isinstance(model.mean_function, gpflow.functions.Zero):
-        found = log_rates(model.likelihood, dataset.train[1])
+        found = log_rates(model.likelihood, dataset, exposure)
         if found is not None:
-            model.mean_function = gpflow.functions.Constant(found[1])
+            model.mean_function = _mean_of_counts(dataset, found[1], exposure)
+
+
+def _mean_of_counts(dataset: Dataset, mean: np.ndarray, exposure: str | None) -> Any:
+    """A constant, to which the logarithm of the exposure is added."""
+    if exposure is None:
+        return gpflow.functions.Constant(mean)
+    A, constant = exposure_map(dataset, exposure)
+    found = gpflow.functions.Linear(A, mean + constant)
+    gpflow.set_trainable(found.A, False)
+    return found
 
 
 def _made_gaussian(made: gpflow.likelihoods.Likelihood, likelihood: Any) -> bool:

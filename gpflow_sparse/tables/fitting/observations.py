@@ -14,6 +14,7 @@ from gpflow import likelihoods as gpflow_likelihoods
 from scipy.special import digamma
 
 from gpflow_sparse import likelihoods
+from gpflow_sparse.data import Dataset
 
 BLOCK = 500
 """Rows whose draws are in memory together."""
@@ -26,8 +27,13 @@ STANDARDIZED = {
     "laplace": likelihoods.Laplace,
     "heteroskedastic": likelihoods.HeteroskedasticGaussian,
 }
-NOT_STANDARDIZED = {
+COUNTS = {
     "poisson": gpflow_likelihoods.Poisson,
+    "negative_binomial": likelihoods.NegativeBinomial,
+    "zero_inflated_poisson": likelihoods.ZeroInflatedPoisson,
+}
+NOT_STANDARDIZED = {
+    **COUNTS,
     "exponential": gpflow_likelihoods.Exponential,
     "gamma": gpflow_likelihoods.Gamma,
 }
@@ -85,23 +91,63 @@ def has_heavy_tails(likelihood: Any) -> bool:
     return likelihood in ("student_t", "laplace") or isinstance(likelihood, kinds)
 
 
-def log_rates(likelihood: gpflow.likelihoods.Likelihood, Y: np.ndarray) -> Any:
+def require_counts(likelihood: Any) -> None:
+    """:raises ValueError: for a likelihood that is not one of counts, and so has no exposure."""
+    if likelihood not in COUNTS and not isinstance(likelihood, tuple(COUNTS.values())):
+        raise ValueError(
+            f"exposure is for counts, with likelihood {', '.join(COUNTS)}; got {likelihood!r}."
+        )
+
+
+def exposure_map(dataset: Dataset, column: str | None) -> tuple[np.ndarray, float]:
     """
-    Estimates ``[N, P]`` of f, each from its own output, and the mean of f ``[P]``.
+    Coefficients ``[D, 1]`` of standardized inputs, and a constant, whose sum is the logarithm of
+    the exposure; 0 without exposures.
+
+    :param column: whose values are these logarithms before they are standardized.
+    :raises ValueError: for a column that the encoder has not kept as numbers.
+    """
+    A, names = np.zeros([len(dataset.feature_names), 1]), dataset.feature_names
+    if column is None:
+        return A, 0.0
+    if column not in names:
+        raise ValueError(
+            f"exposure {column!r} must be a column of numbers that vary; leave it out where it is "
+            "the same in every row."
+        )
+    k, scaler = names.index(column), dataset.standardizer
+    if scaler is None:
+        raise ValueError(
+            "exposure is for the estimators and the command line, which take its logarithm; leave "
+            "it out."
+        )
+    A[k] = scaler.x_scale.numpy()[k]
+    return A, float(scaler.x_mean.numpy()[k])
+
+
+def log_rates(
+    likelihood: gpflow.likelihoods.Likelihood, dataset: Dataset, exposure: str | None
+) -> Any:
+    """
+    Estimates ``[N, P]`` of f at standardized training rows, each from its own output, and the mean
+    of f ``[P]``, both without the logarithm of the exposure.
 
     Exponential and gamma outputs y of the scale exp(f) have ``E[log y] = f + digamma(shape)``;
     counts have nearly ``E[log(y + 1/2)] = f`` unless they are few. With these estimates starting
     hyperparameters are found as for regression, and a prior mean makes them independent of the unit
     of Y.
 
+    :param exposure: the column of the exposures of counts.
     :return: None for other likelihoods and links.
     """
-    if getattr(likelihood, "invlink", None) is not tf.exp:
+    if getattr(likelihood, "invlink", tf.exp) is not tf.exp:
         return None
-    if isinstance(likelihood, gpflow_likelihoods.Poisson):
-        rates = Y / float(likelihood.binsize)
-        estimates = np.log(rates + 0.5 / float(likelihood.binsize))
-        least = np.maximum(rates.mean(axis=0), 0.5 / rates.shape[0])
+    X, Y = dataset.train
+    if isinstance(likelihood, tuple(COUNTS.values())):
+        A, constant = exposure_map(dataset, exposure)
+        sizes = np.exp(X @ A + constant) * float(getattr(likelihood, "binsize", 1.0))
+        estimates = np.log((Y + 0.5) / sizes)
+        least = np.maximum(Y.sum(axis=0), 0.5) / sizes.sum()
         return estimates, np.minimum(estimates.mean(axis=0), np.log(least))
     if not isinstance(likelihood, gpflow_likelihoods.Exponential | gpflow_likelihoods.Gamma):
         return None
@@ -147,6 +193,12 @@ def sample_outputs(
         return rng.laplace(F, likelihood.scale.numpy())
     if isinstance(likelihood, gpflow_likelihoods.Poisson):
         return rng.poisson(likelihood.invlink(F).numpy() * likelihood.binsize).astype(np.float64)
+    if isinstance(likelihood, likelihoods.NegativeBinomial):
+        dispersion = likelihood.dispersion.numpy()
+        return rng.poisson(rng.gamma(1.0 / dispersion, dispersion * np.exp(F))).astype(np.float64)
+    if isinstance(likelihood, likelihoods.ZeroInflatedPoisson):
+        is_zero = rng.random_sample(F.shape) < likelihood.zero_probability.numpy()
+        return np.where(is_zero, 0.0, rng.poisson(np.exp(F)))
     if isinstance(likelihood, gpflow_likelihoods.Exponential):
         return rng.exponential(likelihood.invlink(F).numpy())
     if isinstance(likelihood, gpflow_likelihoods.Gamma):

@@ -63,7 +63,10 @@ class Race:
         held_out, rest = hold_out(rows, count, seed)
         self.held_out: Dataset = rows.take(held_out)
         self.rest = task.on(rows.take(rest))
-        self._starts = InitialHyperparameters(self.rest.dataset, task.likelihood, task.kernel)
+        exposure = task.options.get("exposure")
+        self._starts = InitialHyperparameters(
+            self.rest.dataset, task.likelihood, task.kernel, exposure=exposure
+        )
         self._trees: trees.TreeMean | None = None
         self._longest = 0.0  # time of a candidate without its steps
 

@@ -107,6 +107,7 @@ class InitialHyperparameters:
         *,
         until: float = math.inf,
         variance: float = 1.0,
+        exposure: str | None = None,
     ) -> None:
         """
         :param dataset: standardized.
@@ -117,6 +118,7 @@ class InitialHyperparameters:
         :param kernel: copied in place of the kernels that configurations name.
         :param until: value of ``time.perf_counter`` before which :meth:`find` ends its fits.
         :param variance: of a kernel that is not fitted.
+        :param exposure: the column of the exposures of counts.
         """
         self._dataset, self._given, self._until = dataset, kernel, until
         self._likelihood, self._variance = likelihood, variance
@@ -125,7 +127,8 @@ class InitialHyperparameters:
             rows = (dataset.train[0], np.clip(dataset.train[1], -_LARGEST, _LARGEST))
             self._dataset = dataclasses.replace(dataset, train=rows)
         if not self.is_fitted and dataset.num_classes is None:
-            found = log_rates(make_likelihood(likelihood, None, DEFAULT_NOISE), dataset.train[1])
+            made = make_likelihood(likelihood, None, DEFAULT_NOISE)
+            found = log_rates(made, dataset, exposure)
             if found is not None:
                 self.is_fitted, rows = True, (dataset.train[0], found[0] - found[0].mean(axis=0))
                 self._dataset = dataclasses.replace(dataset, train=rows)

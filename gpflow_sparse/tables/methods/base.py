@@ -108,12 +108,18 @@ class Recipe:
         "Distribution of Y given f; default gaussian, for two classes bernoulli, for more softmax, "
         "with site_vgp bernoulli_logit and one_versus_rest. multiclass is robust-max. student_t "
         "gives outliers less weight; heteroskedastic is Gaussian noise whose variance depends on "
-        "the inputs; poisson, exponential and gamma are for positive outputs.",
+        "the inputs; poisson, negative_binomial and zero_inflated_poisson are for counts, "
+        "exponential and gamma for positive outputs.",
         choices=[
             *("gaussian", "student_t", "laplace", "heteroskedastic"),
-            *("poisson", "exponential", "gamma"),
+            *("poisson", "negative_binomial", "zero_inflated_poisson", "exponential", "gamma"),
             *("bernoulli", "bernoulli_logit", "multiclass", "softmax", "one_versus_rest"),
         ],
+    )
+    exposure: str | None = option(
+        None,
+        "Column of the exposures of counts, such as times or populations: rates are relative to "
+        "it, by its logarithm in the prior mean.",
     )
     calibrate: bool = option(
         True,

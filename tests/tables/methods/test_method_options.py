@@ -30,7 +30,7 @@ def test_an_option_that_the_method_does_not_read_is_refused(run, method, options
 
 def test_the_help_of_fit_is_that_of_a_method(run):
     lines = run("fit", "--help")[1].splitlines()
-    assert sum(line.startswith("  -") for line in lines) <= 31
+    assert sum(line.startswith("  -") for line in lines) <= 32
     for method, recipe in RECIPES.items():
         code, out, _ = run("fit", method, "--help")
         assert code == 0
