@@ -14,7 +14,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.models.base import SparseGPModel, compiled
-from gpflow_sparse.models.training_data import columns, keep_training_data
+from gpflow_sparse.models.training_data import columns, keep_training_data, with_rows
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -79,6 +79,9 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         checks.require_flag(compile, "compile")
         component_checks.validate_components(self)
         return compiled(self.training_loss, compile)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        self.data = with_rows(self.data, data)
 
     @property
     def dtype(self) -> tf.DType:
