@@ -227,7 +227,8 @@ class SparseGPModel(GPModel):
         if not tf.executing_eagerly():
             raise ValueError("condition_on must be called outside of tf.function: it makes a model.")
         rows = self._require_data((X, Y))
-        new = gpflow.utilities.deepcopy(self)
+        held = getattr(self, "data", None)  # not copied, as a data set cannot be
+        new = gpflow.utilities.deepcopy(self, {id(held): held})
         new._add_rows(rows)
         new.validate_loaded()
         return new

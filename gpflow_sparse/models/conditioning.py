@@ -25,8 +25,9 @@ from gpflow_sparse.inference.gaussian_sites import Limits, Sites, converge, prio
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, mixed
 
-# Steps of natural gradients at most; variances of f below this are zero.
-_MAX_STEPS, _LEAST_VARIANCE = 200, 1e-30
+# Steps of natural gradients at most, until means of f change by less than this part of their
+# standard deviations; variances of f below the last are zero.
+_MAX_STEPS, _TOLERANCE, _LEAST_VARIANCE = 200, 1e-7, 1e-30
 
 
 class OldPosterior(NamedTuple):
@@ -34,6 +35,8 @@ class OldPosterior(NamedTuple):
 
     mean: tf.Tensor
     """``[n, L]``, prior mean excluded."""
+    variance: tf.Tensor
+    """``[n, L]``"""
     residual: tf.Tensor
     """Variance of r, ``[n]``."""
     features: Sequence[Any]
@@ -105,10 +108,10 @@ def update(
         value, proposed = propose(expected, sites, mean, var, start.precision)
         return _Found(value - tf.add_n([w.kl for w in found]), proposed, mean, var, found)
 
-    start = prior_sites(tf.ones_like(old_mean[:, 0]), len(features))
-    first = evaluate(start)
-    start = prior_sites(tf.reduce_max(first.var, axis=1), len(features))
-    limits = Limits(0.0, _MAX_STEPS, X.dtype)
+    variance = tf.concat([tf.cast(part.variance, tf.float64) for part in parts], axis=1)
+    variance = tf.maximum(tf.reduce_max(variance, axis=1), _LEAST_VARIANCE)
+    start = prior_sites(variance, len(features))
+    limits = Limits(_TOLERANCE, _MAX_STEPS, X.dtype)
     _, best, converged = converge(evaluate, start, evaluate(start), limits)
     if not np.isfinite(float(best.bound)):
         raise ValueError(
@@ -137,9 +140,9 @@ def condition_blocks(
     parts = []
     for part in posterior._parts() if several else [posterior]:
         blocks = part.blocks(None, data[0])
-        mean, _, residual = marginals(part._prior_variances(data[0], blocks), blocks)
-        features = [_features(blocks, l) for l in range(mean.shape[1])]
-        parts.append(OldPosterior(mean, residual, features))
+        moments = marginals(part._prior_variances(data[0], blocks), blocks)
+        features = [_features(blocks, l) for l in range(moments[0].shape[1])]
+        parts.append(OldPosterior(*moments, features))
     sizes = [int(R.shape[-1]) for R in q_sqrt]
     found = update(model, data, parts, dense_solver(sizes))
     changes = []

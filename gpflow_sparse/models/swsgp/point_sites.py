@@ -28,12 +28,13 @@ def add_rows(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> None:
     for place, (prior, of) in enumerate(model.priors):
         neighbors = model.points.neighbors(X, prior.kernel)
         a, residual = conditional_weights(*prior.covariances(X, neighbors))
-        mean = q.take(neighbors, of).project(a)[0]
+        mean, spread = q.take(neighbors, of).project(a)
         rows = np.repeat(np.arange(len(X)), a.shape[1])
         at = neighbors.numpy().ravel()
         A = csr_array((a.numpy().astype(np.float64).ravel(), (at, rows)), shape=(M, len(X)))
         columns = range(of.start, of.stop)
-        parts.append(OldPosterior(mean, residual, [_features(A, q, column) for column in columns]))
+        features = [_features(A, q, column) for column in columns]
+        parts.append(OldPosterior(mean, residual[:, None] + spread, residual, features))
         if usage.any():  # where they have been counted
             usage[:, place] += np.bincount(
                 model.points.training_neighbors(X, prior.kernel).numpy().ravel(), minlength=M
