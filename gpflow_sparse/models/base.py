@@ -225,7 +225,9 @@ class SparseGPModel(GPModel):
             the reason, and inside ``tf.function``.
         """
         if not tf.executing_eagerly():
-            raise ValueError("condition_on must be called outside of tf.function: it makes a model.")
+            raise ValueError(
+                "condition_on must be called outside of tf.function: it makes a model."
+            )
         rows = self._require_data((X, Y))
         held = getattr(self, "data", None)  # not copied, as a data set cannot be
         new = gpflow.utilities.deepcopy(self, {id(held): held})
@@ -239,8 +241,9 @@ class SparseGPModel(GPModel):
     def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
         """Condition this model, a copy, on valid rows ``(X [n, D], Y [n, P])``."""
         raise ValueError(
-            f"{type(self).__name__} cannot be conditioned on new rows, since {self._takes_no_rows}; "
-            "train it on all rows by gs.training.fit, which starts from the present parameters."
+            f"{type(self).__name__} cannot be conditioned on new rows, since "
+            f"{self._takes_no_rows}; train it on all rows by gs.training.fit, which starts from "
+            "the present parameters."
         )
 
     def require_one_gaussian(self) -> None:

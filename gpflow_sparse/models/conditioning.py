@@ -6,9 +6,9 @@ Sparse Gaussian Process Approximations" (2017, arXiv:1705.07131), eq. (5), is
     sum over new rows of E_q[log p(y | f)]  -  KL[q(u) || q_old(u)].
 
 For ``q_old(u) = N(m, R R^T)`` and ``u = m + R w`` this is the ordinary bound of weights with prior
-``w ~ N(0, I)`` and the features ``B = R^T A``, whatever A is, so that Gaussian noise has the optimum
-of :mod:`gpflow_sparse.inference.collapsed`. For another likelihood each row is replaced by a
-Gaussian site, and steps of natural gradients move the sites to the optimum, see
+``w ~ N(0, I)`` and the features ``B = R^T A``, so that for Gaussian noise the optimum is the one of
+:mod:`gpflow_sparse.inference.collapsed`. For another likelihood each row is replaced by a Gaussian
+site, and steps of natural gradients move the sites to the optimum, see
 :mod:`gpflow_sparse.inference.gaussian_sites`; for Gaussian noise the first step leads to it.
 """
 
@@ -155,9 +155,7 @@ def condition_blocks(
 
 
 def dense_solver(sizes: Sequence[int]) -> Solver:
-    """
-    The solver of sets of independent weights, of these sizes; O(n M^2 + M^3).
-    """
+    """The solver of sets of independent weights, of these sizes; O(n M^2 + M^3)."""
 
     def solve(B: tf.Tensor, precision: tf.Tensor, linear: tf.Tensor) -> Weights:
         root = tf.sqrt(precision)
@@ -175,5 +173,9 @@ def dense_solver(sizes: Sequence[int]) -> Solver:
 
 def _features(blocks: Sequence[Block], latent: int) -> tf.Tensor:
     """``R^T A [M, n]`` of all sets for one latent function, in float64."""
-    parts = [linalg.lower_matmul(b.q_sqrt[latent], b.A, adjoint=True) for b in blocks]
+    factors = [tf.convert_to_tensor(block.q_sqrt)[latent] for block in blocks]
+    parts = [
+        linalg.lower_matmul(R, block.A, adjoint=True)
+        for R, block in zip(factors, blocks, strict=True)
+    ]
     return tf.cast(tf.concat(parts, axis=0), tf.float64)

@@ -41,9 +41,9 @@ class TakesNewRows:
         model = self.model_
         if not hasattr(model, "condition_on"):
             raise ValueError(
-                f"method {self.method_!r} cannot take new rows, since its model is "
-                f"gpflow.models.{type(model).__name__}; fit all rows, or take the method 'mixture', "
-                "'gpnn' or 'solvegp'."
+                f"method {self.method_!r} cannot take new rows, since its model is gpflow.models."
+                f"{type(model).__name__}; fit all rows, or take the method 'mixture', 'gpnn' or "
+                "'solvegp'."
             )
         self._use_model(model.condition_on(rows, model.standardizer.transform_outputs(Y)))
         return self
