@@ -86,6 +86,7 @@ def update(
         their linear terms ``[n]``, about ``B^T w``.
     """
     X, Y = data
+    prior_mean = model.mean_function(X)
     features = [B for part in parts for B in part.features]
     widths = [len(part.features) for part in parts]
     old_mean = tf.concat([tf.cast(part.mean, tf.float64) for part in parts], axis=1)  # [n, L]
@@ -96,7 +97,7 @@ def update(
     def expected(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
         pairs = zip(*(tf.split(tf.cast(t, X.dtype), widths, 1) for t in (mean, var)), strict=True)
         Fmu, Fvar = mixed(model.kernel, list(pairs), False, False)
-        each = model.likelihood.variational_expectations(X, Fmu + model.mean_function(X), Fvar, Y)
+        each = model.likelihood.variational_expectations(X, Fmu + prior_mean, Fvar, Y)
         return tf.cast(tf.reduce_sum(each), mean.dtype)
 
     def evaluate(sites: Sites) -> _Found:
