@@ -11,7 +11,12 @@ from gpflow_sparse.inference.calibration import Calibration
 from tests import battery
 from tests.battery import MEMBERS, N, inputs, perturb
 from tests.models.held import held_in
-from tests.oracles.conditioning import kl_between, streaming_optimum
+from tests.oracles.conditioning import (
+    chain_precision,
+    kl_between,
+    streaming_optimum,
+    with_sites,
+)
 from tests.test_battery import ALL
 
 X, XNEW = inputs(seed=11, rows=30), inputs(seed=12, rows=7)
@@ -174,15 +179,20 @@ def test_swsgp_has_the_optimum_of_the_streaming_bound():
     model = perturb(battery.swsgp(P=2)(num_data=N))
     new = model.condition_on(X, Y)
     Z, near = model.points.Z.numpy(), model.points.neighbors(tf.constant(X), model.kernel).numpy()
-    A = np.zeros((len(Z), len(X)))
+    A, eps = np.zeros((len(Z), len(X))), 1e-6 * model.kernel.variance.numpy()
+    links = model.points.links(tf.range(len(Z)), model.kernel).numpy()
+    before = [[i for i in links[j, 1:] if i != j] for j in range(len(Z))]
+    P = chain_precision(lambda *points: model.kernel(*points).numpy(), Z, before, eps)
     for i, I in enumerate(near):
-        K = model.kernel(Z[I]).numpy() + 1e-6 * model.kernel.variance.numpy() * np.eye(len(I))
+        K = model.kernel(Z[I]).numpy() + eps * np.eye(len(I))
         A[I, i] = np.linalg.solve(K, model.kernel(Z[I], X[i : i + 1]).numpy()[:, 0])
     errors = Y - model.mean_function(X).numpy()
     for p in range(2):
         old = [s.reshape(1, 1) ** 2 for s in model.q_sqrt.numpy()[:, p]]
         noise = float(model.likelihood.variance.numpy())
-        optimum = streaming_optimum(A, errors[:, p], noise, model.q_mu.numpy()[:, p], old)
+        posterior = with_sites(P, model.q_sqrt.numpy()[:, p])
+        start = model.q_mu.numpy()[:, p]
+        optimum = streaming_optimum(A, errors[:, p], noise, start, old, posterior)
         np.testing.assert_allclose(new.q_mu.numpy()[:, p], optimum[0], atol=1e-7)
         np.testing.assert_allclose(new.q_sqrt.numpy()[:, p] ** 2, np.ravel(optimum[1]), rtol=1e-7)
     counts = np.bincount(near.ravel(), minlength=len(Z))[:, None]

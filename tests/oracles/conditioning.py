@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def streaming_optimum(A, errors, noise, old_mean, old_covariances):
+def streaming_optimum(A, errors, noise, old_mean, old_covariances, old_precision=None):
     """
     The best q(u), with independent sets, for new rows ``f = A^T u + rest``.
 
@@ -18,6 +18,8 @@ def streaming_optimum(A, errors, noise, old_mean, old_covariances):
     :param errors: ``[n]``.
     :param old_mean: ``[M]``.
     :param old_covariances: one ``[M_b, M_b]`` per set.
+    :param old_precision: ``[M, M]`` of an old posterior that is no q, with the inverses of these
+        covariances for diagonal blocks; None for q_old.
     :return: mean ``[M]``, and covariances.
     """
     precision, covariances, start = np.zeros((len(A), len(A))), [], 0
@@ -26,6 +28,7 @@ def streaming_optimum(A, errors, noise, old_mean, old_covariances):
         precision[own, own] = np.linalg.inv(S)
         covariances.append(np.linalg.inv(precision[own, own] + A[own] @ A[own].T / noise))
         start += len(S)
+    precision = precision if old_precision is None else old_precision
     right = precision @ old_mean + A @ errors / noise
     return np.linalg.solve(precision + A @ A.T / noise, right), covariances
 
@@ -36,3 +39,25 @@ def kl_between(mean, covariance, old_mean, old_covariance):
     change = mean - old_mean
     quadratic = change @ np.linalg.solve(old_covariance, change)
     return 0.5 * (np.trace(ratio) + quadratic - len(mean) - np.linalg.slogdet(ratio)[1])
+
+
+def chain_precision(k, Z, predecessors, eps):
+    """Precision of ``prod_j p(u_j | u_before(j))``, with jitter in every variance."""
+    P = np.zeros((len(Z), len(Z)))
+    for j, before in enumerate(predecessors):
+        K, cross = k(Z[before]) + eps * np.eye(len(before)), k(Z[before], Z[j : j + 1])[:, 0]
+        b = np.eye(len(Z))[j]
+        b[before] = -np.linalg.solve(K, cross)
+        P += np.outer(b, b) / (k(Z[j : j + 1])[0, 0] + eps + cross @ b[before])
+    return P
+
+
+def with_sites(P, scales):
+    """
+    The posterior precision with diagonal ``1 / s_j^2`` of a prior precision P and sites of points;
+    where ``P_jj`` is larger the prior is scaled down.
+    """
+    D = np.minimum(1.0, np.diag(P) ** -0.5 / scales)
+    found = D[:, None] * P * D
+    np.fill_diagonal(found, scales**-2.0)
+    return found

@@ -142,6 +142,11 @@ def _chain_blocks(points: NeighborInducingPoints, prior: NeighborPrior) -> Itera
         yield _Block(*(t.numpy() for t in (links, matrices, b[:, :, None] * 0, b**2, own)))
 
 
+def prior_precision(points: NeighborInducingPoints, prior: NeighborPrior) -> csr_array:
+    """Precision ``[M, M]`` of ``prod_j p(u_j | its H nearest predecessors)``, O(M H^3)."""
+    return _add_up(_chain_blocks(points, prior), int(points.Z.shape[0]), slice(0, 1))[0]
+
+
 def _add_up(
     blocks: Iterator[_Block], M: int, columns: slice
 ) -> tuple[csr_array, np.ndarray, np.ndarray, np.ndarray]:

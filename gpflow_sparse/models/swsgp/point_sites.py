@@ -1,26 +1,32 @@
-"""New rows for SWSGP: its old q in the place of the prior of the points, see
+"""New rows for SWSGP: its old posterior in the place of the prior of the points, see
 :mod:`gpflow_sparse.models.conditioning`.
 
-With ``q_old(u_j) = N(m_j, s_j^2)`` a row has the features ``B_ij = s_j a_ij`` of its neighbors j
-alone, ``a_i = K_I^-1 k_i``, so that ``I + B diag(lambda) B^T`` is sparse: means are found by
-conjugate gradients, and the best variances of independent variables need its diagonal only.
+``q_old(u_j) = N(m_j, s_j^2)`` of independent variables is the best for any posterior with these
+means and a precision of diagonal ``1 / s_j^2``. The one taken is the prior of the points, here
+``prod_j p(u_j | its H nearest predecessors)`` of precision P, with Gaussian sites of precision
+``1 / s_j^2 - P_jj``, which stand for the old rows: unlike q_old it has correlations, which decide
+how far new rows move the means.
+
+With ``u_j = m_j + s_j w_j`` a row has the features ``B_ij = s_j a_ij`` of its neighbors j alone,
+``a_i = K_I^-1 k_i``, so that all is sparse: means are found by conjugate gradients, and the best
+variances need diagonals only. A dense q is its own posterior.
 """
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse import csr_array, diags_array
 
 from gpflow_sparse.inference.neighborhoods import conditional_weights
 from gpflow_sparse.models.conditioning import OldPosterior, Weights, dense_solver, update
-from gpflow_sparse.models.swsgp.closed_form import solve
+from gpflow_sparse.models.swsgp.closed_form import prior_precision, solve
 
 
 def add_rows(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> None:
     """
     Condition q, and the counts of neighbors, on new rows ``(X [n, D], Y [n, P])``; for "diag" in
-    O(n H^3) time and O(n H^2) memory and some passes of conjugate gradients.
+    O((n + M) H^3) time and O((n + M) H^2) memory and some passes of conjugate gradients.
     """
     X, q = data[0], model._whole_q
     M, dense = int(q.mean.shape[0]), q.factors is not None
@@ -33,7 +39,8 @@ def add_rows(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> None:
         at = neighbors.numpy().ravel()
         A = csr_array((a.numpy().astype(np.float64).ravel(), (at, rows)), shape=(M, len(X)))
         columns = range(of.start, of.stop)
-        features = [_features(A, q, column) for column in columns]
+        P = None if dense else prior_precision(model.points, prior)
+        features = [_features(A, q, column, P) for column in columns]
         parts.append(OldPosterior(mean, residual[:, None] + spread, residual, features))
         if usage.any():  # where they have been counted
             usage[:, place] += np.bincount(
@@ -55,20 +62,27 @@ def add_rows(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> None:
     model._count_rows(data)
 
 
-def _features(A: csr_array, q: Any, column: int) -> Any:
-    """``R^T A`` of one latent function: dense with a dense q, else sparse."""
-    if q.factors is None:
-        return diags_array(q.scales.numpy()[:, column].astype(np.float64)) @ A
-    return tf.constant((A.T @ q.factors.numpy()[:, column]).T, tf.float64)
+def _features(A: csr_array, q: Any, column: int, P: csr_array | None) -> Any:
+    """
+    Of one latent function ``R^T A`` with a dense q; else B, and the precision of w under the old
+    posterior, which has a diagonal of 1: where ``P_jj`` is above ``1 / s_j^2`` it is scaled down.
+    """
+    if P is None:
+        return tf.constant((A.T @ q.factors.numpy()[:, column]).T, tf.float64)
+    scales = q.scales.numpy()[:, column].astype(np.float64)
+    D = diags_array(np.minimum(scales, P.diagonal() ** -0.5))
+    of_prior = D @ P @ D
+    return diags_array(scales) @ A, of_prior + diags_array(1.0 - of_prior.diagonal())
 
 
-def _solve(B: csr_array, precision: tf.Tensor, linear: tf.Tensor) -> Weights:
+def _solve(features: Any, precision: tf.Tensor, linear: tf.Tensor) -> Weights:
     """The best independent weights."""
+    B, old = features
     weighted = B @ diags_array(precision.numpy())
-    system = eye_array(B.shape[0]) + weighted @ B.T
+    system = old + weighted @ B.T
     mean = solve(system.tocsr(), (B @ linear.numpy())[:, None], np.zeros((B.shape[0], 1)))[:, 0]
     squares = B.multiply(B)
     ratios = (1.0 + squares @ precision.numpy()) ** -0.5
-    kl = np.sum(0.5 * (mean**2 + ratios**2 - 1.0) - np.log(ratios))
+    kl = 0.5 * mean @ (old @ mean) + np.sum(0.5 * (ratios**2 - 1.0) - np.log(ratios))
     change, spread = B.T @ mean, squares.T @ ratios**2
     return Weights(mean, ratios, tf.constant(change), tf.constant(spread), tf.constant(kl))
