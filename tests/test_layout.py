@@ -106,7 +106,7 @@ CEILINGS = {
     "tests/inference": 806,
     "tests/initialization": 571,
     "tests/kernels": 503,
-    "tests/models": 5560,
+    "tests/models": 5559,
     "tests/numerics": 818,
     "tests/oracles": 2432,
     "tests/persistence": 1982,
