@@ -128,8 +128,10 @@ def site_pass(
     :param row_weights: factors of the expectations of each row ``[N]``; None for 1.
     """
 
-    def expectations(mean: tf.Tensor, var: tf.Tensor) -> Any:
-        return _expectations(likelihood, X, mean, var, Y, row_weights)
+    def expected(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
+        Fmu, Fvar = (tf.cast(part, X.dtype) for part in (mean, var))
+        each = likelihood.variational_expectations(X, Fmu, Fvar, Y)
+        return tf.cast(weighted_sum(each, row_weights), mean.dtype)
 
     def evaluate(K: tf.Tensor, prior_mean: tf.Tensor, sites: Sites) -> Pass:
         with linalg.unchecked():
@@ -140,14 +142,30 @@ def site_pass(
         mean, var = prior_mean + K @ alpha, ratio / sites.precision
         kl = 0.5 * tf.reduce_sum((mean - prior_mean) * alpha - ratio)
         kl += tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-        expected, by_mean, by_var = expectations(mean, var)
-        other_by_var = expectations(mean, (1.0 + _CHANGE) * var)[2]
         least = _LEAST_PRECISION / tf.linalg.diag_part(K)[:, None]
-        precision = _damped(sites.precision, -2.0 * by_var, -2.0 * other_by_var, least)
-        proposed = Sites(precision, by_mean + precision * mean)
-        return Pass(expected - kl, proposed, mean, var, alpha, R * root[:, None, :])
+        value, proposed = propose(expected, sites, mean, var, least)
+        return Pass(value - kl, proposed, mean, var, alpha, R * root[:, None, :])
 
     return compiled(evaluate)  # type: ignore[no-any-return]
+
+
+def propose(
+    expected: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    sites: Sites,
+    mean: tf.Tensor,
+    var: tf.Tensor,
+    least: tf.Tensor,
+) -> tuple[tf.Tensor, Sites]:
+    """
+    The expected log density of the rows, and the sites to which a step of natural gradients leads.
+
+    :param expected: the first as a function of ``mean`` and ``var`` ``[N, P]``, moments of q.
+    :param least: least precisions ``[N, P]`` or ``[N, 1]``.
+    """
+    value, by_mean, by_var = _with_slopes(expected, mean, var)
+    other_by_var = _with_slopes(expected, mean, (1.0 + _CHANGE) * var)[2]
+    precision = _damped(sites.precision, -2.0 * by_var, -2.0 * other_by_var, least)
+    return value, Sites(precision, by_mean + precision * mean)
 
 
 def _damped(present: tf.Tensor, best: tf.Tensor, changed: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
@@ -200,12 +218,13 @@ class Limits(NamedTuple):
 
 
 def converge(
-    evaluate: Callable[[Sites], Pass], sites: Sites, found: Pass, limits: Limits
-) -> tuple[Sites, Pass, bool]:
+    evaluate: Callable[[Sites], Any], sites: Sites, found: Any, limits: Limits
+) -> tuple[Sites, Any, bool]:
     """
     Sites of the largest bound, by steps that are halved where the bound decreases.
 
-    :param evaluate: the bound as a function of the sites.
+    :param evaluate: a function of the sites that returns a :class:`Pass`, or another tuple with its
+        first four fields.
     :param sites: where to start, and ``found``, the pass there.
     :return: the sites, the pass at them, and whether they have converged.
     """
@@ -245,18 +264,11 @@ def weighted_sum(each: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
     return tf.reduce_sum(each if row_weights is None else row_weights * each)
 
 
-def _expectations(
-    likelihood: Likelihood,
-    X: tf.Tensor,
-    mean: tf.Tensor,
-    var: tf.Tensor,
-    Y: tf.Tensor,
-    row_weights: tf.Tensor | None,
+def _with_slopes(
+    expected: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], mean: tf.Tensor, var: tf.Tensor
 ) -> Any:
-    """The sum of the variational expectations, and its derivatives by mean and variance."""
+    """The value of a function of mean and variance, and its derivatives by both."""
     with tf.GradientTape() as tape:
         tape.watch((mean, var))
-        Fmu, Fvar = (tf.cast(part, X.dtype) for part in (mean, var))
-        each = likelihood.variational_expectations(X, Fmu, Fvar, Y)
-        expected = tf.cast(weighted_sum(each, row_weights), mean.dtype)
-    return expected, *tape.gradient(expected, (mean, var))
+        value = expected(mean, var)
+    return value, *tape.gradient(value, (mean, var))

@@ -211,6 +211,48 @@ class SparseGPModel(GPModel):
         require_marginals("predict_log_density", full_cov, full_output_cov)
         return self.posterior(None).predict_log_density(data, self.likelihood)  # type: ignore[no-any-return]
 
+    @public_method()
+    def condition_on(self, X: tf.Tensor, Y: tf.Tensor) -> Any:
+        """
+        A new model that has also seen these rows, without training: hyperparameters, calibration
+        and inducing inputs are those of this model, which does not change.
+
+        - Models that hold their data have the rows beside the old ones, and are what they would be
+          with all rows and these hyperparameters. GPnn keeps its local factors of variances.
+        - Models with a q of inducing variables or weights have the q that is best for the new rows
+          with the old q in place of the prior, see :mod:`gpflow_sparse.models.conditioning`; with
+          Gaussian noise and one set of variables it is the q of all rows together. ``num_data``
+          counts the new rows too. To train further, give ``training.fit`` all rows.
+
+        The new model shares no parameters with this one.
+
+        :param X: new inputs ``[n, D]``, in the units of the training inputs.
+        :param Y: their outputs ``[n, P]``.
+        :raises ValueError: for rows that do not fit the model, a model that cannot take rows, with
+            the reason, and inside ``tf.function``.
+        """
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "condition_on must be called outside of tf.function: it makes a model."
+            )
+        rows = self._require_data((X, Y))
+        held = getattr(self, "data", None)  # not copied, as a data set cannot be
+        new = gpflow.utilities.deepcopy(self, {id(held): held})
+        new._add_rows(rows)
+        new.validate_loaded()
+        return new
+
+    _takes_no_rows = "its q is not Gaussian with full covariances"
+    """Why :meth:`condition_on` is refused."""
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """Condition this model, a copy, on valid rows ``(X [n, D], Y [n, P])``."""
+        raise ValueError(
+            f"{type(self).__name__} cannot be conditioned on new rows, since "
+            f"{self._takes_no_rows}; train it on all rows by gs.training.fit, which starts from "
+            "the present parameters."
+        )
+
     def require_one_gaussian(self) -> None:
         """
         Refuse calibration by factors; for models whose predictions of a row are not one Gaussian,
@@ -377,6 +419,11 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             scale=self.residual_scale,
             num_latent_gps=self.num_latent_gps,
         )
+
+    def _count_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """Let ``num_data`` count these rows too."""
+        if self.num_data is not None:
+            self.num_data = self.num_data + int(data[0].shape[0])
 
     def _weight(self, X: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """``num_data / batch``: the weight of a row of a minibatch."""

@@ -19,6 +19,7 @@ from gpflow_sparse.inducing_variables.basis_features import require_features, re
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.base import VariationalModel, require_shape
+from gpflow_sparse.models.conditioning import condition_blocks
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.starting import parameter
 from gpflow_sparse.models.training_data import columns, row_sums
@@ -246,6 +247,16 @@ class BasisSVGP(VariationalModel):
     def _make_posterior(self, **options: Any) -> BasisPosterior:
         parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt
         return BasisPosterior(*parts, **options)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        q_sqrt = tf.convert_to_tensor(self.q_sqrt)
+        if q_sqrt.shape.rank == 2:  # standard deviations
+            q_sqrt = tf.linalg.diag(tf.transpose(q_sqrt))
+        ((change, factor),) = condition_blocks(self, data, [q_sqrt])
+        self.q_mu.assign_add(change)
+        trainable = self.q_sqrt.trainable
+        self.q_sqrt = Parameter(factor, transform=triangular(), trainable=trainable)
+        self._count_rows(data)
 
     @property
     def input_dim(self) -> int | None:

@@ -15,7 +15,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.models.base import SparseGPModel, compiled
-from gpflow_sparse.models.training_data import columns, keep_training_data
+from gpflow_sparse.models.training_data import columns, keep_training_data, with_rows
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -31,6 +31,8 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     """
 
     bound = "standard"  # models of older files have no such attribute
+    known_variance: tf.Tensor | None = None
+    """Known part of the noise variance of each row ``[N]``; None for 0."""
 
     has_bound = True
     """Whether the objective is a bound on the log evidence."""
@@ -81,6 +83,14 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         checks.require_flag(compile, "compile")
         component_checks.validate_components(self)
         return compiled(self.training_loss, compile)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        if self.known_variance is not None:
+            raise ValueError(
+                f"{type(self).__name__} cannot be conditioned on new rows, since their "
+                "known_variance is not known here; make a model of all rows."
+            )
+        self.data = with_rows(self.data, data)
 
     @property
     def dtype(self) -> tf.DType:

@@ -96,6 +96,32 @@ def read(data: TrainingData, dtype: tf.DType) -> TrainingData:
     return checks.require_finite_in_graph(X, "X"), checks.require_finite_in_graph(Y, "Y")
 
 
+def with_rows(data: TrainingData, rows: tuple[tf.Tensor, tf.Tensor]) -> TrainingData:
+    """
+    The training data with more rows behind them; a data set has one batch more.
+
+    :param rows: ``(X [n, D], Y [n, P])``.
+    :raises ValueError: for variables, whose values the caller assigns.
+    """
+    if _live(data):
+        raise ValueError(
+            "data must not be variables for condition_on: assign all rows to the variables that "
+            "the model was given."
+        )
+    spec = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    rows = tuple(tf.cast(new, old.dtype) for new, old in zip(rows, spec, strict=True))
+    if isinstance(data, tf.data.Dataset):
+        return data.concatenate(tf.data.Dataset.from_tensors(rows))
+    return tuple(tf.concat(pair, axis=0) for pair in zip(data, rows, strict=True))
+
+
+def with_weights(row_weights: tf.Tensor | None, count: int) -> tf.Tensor | None:
+    """Weights of rows with weights of 1 for ``count`` more, ``[N + count]``; None stays None."""
+    if row_weights is None:
+        return None
+    return tf.concat([row_weights, tf.ones([count], row_weights.dtype)], axis=0)
+
+
 def fingerprint(data: TrainingData) -> tf.Tensor:
     """
     A hash of the present values of the variables in ``data``, uint8 ``[8]`` for each; ``[0]`` for

@@ -168,3 +168,14 @@ def test_a_saved_model_has_its_known_variances(rng, tmp_path):
         loaded = gs.load(tmp_path / "model.gp")
         np.testing.assert_array_equal(loaded.known_variance, known)
         np.testing.assert_array_equal(loaded.predict_f(X)[1], model.predict_f(X)[1])
+
+
+def test_models_are_not_conditioned_on_rows_of_unknown_variances(rng):
+    X, Y, known = rows(rng)
+    sets = OrthogonalInducingVariables(X[:4])
+    for model in (
+        gs.models.SOLVEGPR((X, Y), KERNEL, sets, known_variance=known),
+        gs.models.NearestNeighborGP((X, Y), KERNEL, known_variance=known),
+    ):
+        with pytest.raises(ValueError, match="their known_variance is not known here"):
+            model.condition_on(X, Y)

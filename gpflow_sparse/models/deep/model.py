@@ -44,6 +44,8 @@ class DeepGP(VariationalModel):
     Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
     """
 
+    _takes_no_rows = "the best q of its layers has no closed form"
+
     def __init__(
         self,
         layers: Sequence[GPLayer],

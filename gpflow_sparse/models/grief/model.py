@@ -25,7 +25,13 @@ from gpflow_sparse.models.grief.posterior import (
 )
 from gpflow_sparse.models.grief.quadrature import quadrature
 from gpflow_sparse.models.snapshot import FixedStatistics
-from gpflow_sparse.models.training_data import Tensors, keep_training_data, some_inputs, streamed
+from gpflow_sparse.models.training_data import (
+    Tensors,
+    keep_training_data,
+    row_sums,
+    some_inputs,
+    streamed,
+)
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
@@ -268,6 +274,13 @@ class GRIEF(WeightSpaceModel):
         "bound" its elbo of all the data is the bound.
         """
         return to_svgp(self, num_data, keep_residual=self.objective != "likelihood")
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        super()._add_rows(data)
+        if self._statistics is not None:
+            rows = self.basis, data, self.mean_function, self.dtype, self._kernel_diagonal
+            sums = map(tf.add, self._statistics.sums, row_sums(*rows))
+            self._statistics.update(collapsed.RowSums(*sums), self._fixed(), self.data)
 
     def _sums(self) -> collapsed.RowSums:
         if self.reweighted is None:

@@ -20,7 +20,7 @@ from gpflow_sparse.models.mixture.posterior import MixturePosterior
 from gpflow_sparse.models.mixture.reduction import LeftOut, compared_rows, reduced
 from gpflow_sparse.models.mixture.transform import YeoJohnson
 from gpflow_sparse.models.regression import RegressionModel, require_noise
-from gpflow_sparse.models.training_data import columns
+from gpflow_sparse.models.training_data import columns, with_weights
 from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -344,6 +344,11 @@ class GPMixture(RegressionModel):
         integral transform, ``[N, P]``.
         """
         return self.posterior(None).predict_distribution(data)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """The draws of the hyperparameters, their weights and the transforms stay as they are."""
+        super()._add_rows(data)
+        self.row_weights = with_weights(self.row_weights, len(data[0]))
 
     def _log_likelihoods(self) -> list[tf.Tensor]:
         return [

@@ -26,6 +26,7 @@ from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
     objective_rows,
 )
 from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.models.training_data import with_rows, with_weights
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.validation import checks, component_checks
@@ -93,12 +94,26 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         )
         self.concentration = gpflow.Parameter(start, transform=gpflow.utilities.positive())
         self.data = X, Y
+        self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
+        self._set_places(num_neighbors)
+        self.num_objective_rows = num_objective_rows
+        self._require_parts(self.input_dim)
+
+    def _set_places(self, num_neighbors: int) -> None:
+        """Distinct inputs and neighbors of the present data."""
+        X = self.data[0]
         found = group_rows(X.numpy())
         self.of_row = tf.constant(found.of_row, tf.int32)
         places = tf.gather(X, found.first) if found.any_repeats else X
         self.neighbors = neighbors_among(places, num_neighbors)
-        self.num_objective_rows = num_objective_rows
-        self._require_parts(self.input_dim)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        num_neighbors = int(self.neighbors.num_neighbors)
+        if num_neighbors == len(self.neighbors.Z):  # fewer than asked for
+            num_neighbors = self.num_neighbors
+        self.data = with_rows(self.data, data)
+        self.row_weights = with_weights(self.row_weights, len(data[0]))
+        self._set_places(num_neighbors)
 
     def elbo(self) -> tf.Tensor:
         """:raises ValueError: always, as there is no lower bound on the evidence."""

@@ -115,6 +115,10 @@ class LocalVariance(tf.Module):
         )
         return self.level * tf.square((self.strength + sums) / (self.strength + counts))
 
+    def add_places(self, count: int) -> None:
+        """Let ``count`` more distinct rows follow, none of them left out."""
+        self.sums, self.counts = (tf.pad(part, [[0, count]]) for part in (self.sums, self.counts))
+
     def validate_values(self, num_places: int, dtype: tf.DType) -> None:
         """:raises ValueError: for values, as a file may hold, that are no such sums."""
         parts = self.sums, self.counts

@@ -24,7 +24,7 @@ from gpflow_sparse.models.nearest_neighbor.local_variance import (
 )
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
-from gpflow_sparse.models.training_data import columns
+from gpflow_sparse.models.training_data import columns, with_weights
 from gpflow_sparse.numerics import devices
 from gpflow_sparse.numerics.row_groups import group_rows
 from gpflow_sparse.numerics.streaming import streamed_sum
@@ -74,8 +74,6 @@ class NearestNeighborGP(RegressionModel):
     """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
     row_weights: tf.Tensor | None = None
     """As how many equal rows each row counts ``[N]``; None for 1."""
-    known_variance: tf.Tensor | None = None
-    """Known part of the noise variance of each row ``[N]``; None for 0."""
     local_variance: LocalVariance | None = None
     """Factors of variances by the input, see :meth:`fit_local_variance`; None for the model's."""
 
@@ -111,16 +109,31 @@ class NearestNeighborGP(RegressionModel):
                 "make a new model where rows change."
             )
         self.known_variance = checks.require_known_variance(known_variance, self.data[0])
-        self._set_observations(checks.require_row_weights(row_weights, self.data[0]))
-        places = self.data[0]
+        self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
+        self._set_rows(checks.require_row_weights(row_weights, self.data[0]), num_neighbors)
+        self.num_objective_rows = num_objective_rows
+        self._require_parts(self.input_dim)
+
+    def _set_rows(self, row_weights: tf.Tensor | None, num_neighbors: int) -> None:
+        """Observations, distinct inputs and neighbors of the present data."""
+        self._set_observations(row_weights)
+        places, self.groups = self.data[0], None
         found = group_rows(places.numpy())
         unequal = self.row_weights is not None or self.known_variance is not None
         if found.any_repeats or unequal:
             self.groups = places, tf.constant(found.of_row, tf.int32)
             places = tf.gather(places, found.first)
         self.neighbors = neighbors_among(places, num_neighbors)
-        self.num_objective_rows = num_objective_rows
-        self._require_parts(self.input_dim)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """Residuals of left-out rows, for ``local_variance``, stay those of the old rows."""
+        count, num_neighbors = len(self.neighbors.Z), int(self.neighbors.num_neighbors)
+        if num_neighbors == count:  # fewer than asked for
+            num_neighbors = self.num_neighbors
+        super()._add_rows(data)
+        self._set_rows(with_weights(self.row_weights, len(data[0])), num_neighbors)
+        if self.local_variance is not None:
+            self.local_variance.add_places(len(self.neighbors.Z) - count)
 
     def _set_observations(self, row_weights: tf.Tensor | None) -> None:
         """

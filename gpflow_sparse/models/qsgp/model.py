@@ -68,6 +68,7 @@ class QSGP(VariationalModel):
     :class:`~gpflow_sparse.bases.Hybrid` (``docs/methods/qsgp.md``).
     """
 
+    _takes_no_rows = "its q has no covariance of all pairs of weights"
     default_optimizer = "adagrad"
     num_data: Any  # always an integer here
 

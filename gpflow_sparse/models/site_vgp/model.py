@@ -37,7 +37,12 @@ from gpflow_sparse.initialization.row_observations import (
 from gpflow_sparse.models.base import SparseGPModel, compiled, require_shape
 from gpflow_sparse.models.site_vgp.fitting import SiteBound
 from gpflow_sparse.models.site_vgp.posterior import SiteVGPPosterior
-from gpflow_sparse.models.training_data import columns, keep_training_data
+from gpflow_sparse.models.training_data import (
+    columns,
+    keep_training_data,
+    with_rows,
+    with_weights,
+)
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -114,10 +119,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
             dtype=gpflow.default_float(),
         )
         self.row_weights = checks.require_row_weights(row_weights, self.data[0])
-        start = prior_sites(self.kernel(self.data[0], full_cov=False), num_latent_gps)
-        positive = gpflow.utilities.positive()
-        self.site_precision = gpflow.Parameter(start.precision, transform=positive, trainable=False)
-        self.site_linear = gpflow.Parameter(start.linear, trainable=False)
+        self._set_sites(prior_sites(self.kernel(self.data[0], full_cov=False), num_latent_gps))
         self._require_parts(self.input_dim)
 
     @public_method("the elbo")
@@ -277,6 +279,21 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
     @property
     def dtype(self) -> tf.DType:
         return self.data[0].dtype  # type: ignore[no-any-return]
+
+    def _set_sites(self, sites: Sites) -> None:
+        """Make parameters of these sites."""
+        positive = gpflow.utilities.positive()
+        self.site_precision = gpflow.Parameter(sites.precision, transform=positive, trainable=False)
+        self.site_linear = gpflow.Parameter(sites.linear, trainable=False)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """All sites are fitted anew, from the old ones and, at new rows, from the prior."""
+        start = prior_sites(self.kernel(data[0], full_cov=False), self.num_latent_gps)
+        pairs = zip((self.site_precision, self.site_linear), start, strict=True)
+        self._set_sites(Sites(*(tf.concat(pair, axis=0) for pair in pairs)))
+        self.data = with_rows(self.data, data)
+        self.row_weights = with_weights(self.row_weights, len(data[0]))
+        self.fit_sites()
 
     def _make_posterior(self, **options: Any) -> SiteVGPPosterior:
         sites = lambda: (self.site_precision, self.site_linear)  # noqa: E731

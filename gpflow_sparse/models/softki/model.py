@@ -16,6 +16,7 @@ from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.conditioning import condition_blocks
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.softki import batch_evidence
@@ -211,6 +212,13 @@ class SoftKI(VariationalModel):
         q_mu, q_sqrt = self.weights.read(self._fitted_parts())
         factors = tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0)
         return BasisPosterior(self.kernel, BasisFeatures(self.basis), q_mu, factors, **options)
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        q_mu, q_sqrt = self.weights.read(self._fitted_parts())
+        q_sqrt = tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0)
+        ((change, factor),) = condition_blocks(self, data, [q_sqrt])
+        self.weights.update(q_mu + change, factor[0], self._fitted_parts())
+        self._count_rows(data)
 
     @property
     def input_dim(self) -> int | None:

@@ -16,6 +16,7 @@ from gpflow.utilities import triangular
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.conditioning import condition_blocks
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
 from gpflow_sparse.models.starting import parameters
 from gpflow_sparse.posteriors.base import SparsePosterior
@@ -148,6 +149,14 @@ class SOLVEGP(OrthogonalModel):
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         sizes, latents = self.inducing_variable.sizes, self.num_latent_gps
         return [(size, latents) for size in sizes], [(latents, size, size) for size in sizes]
+
+    def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        factors = [tf.convert_to_tensor(R) for R in self.q_sqrt]
+        changes = condition_blocks(self, data, factors)
+        for m, R, (change, factor) in zip(self.q_mu, self.q_sqrt, changes, strict=True):
+            m.assign_add(change)
+            R.assign(factor)
+        self._count_rows(data)
 
     def with_sets(self, *orthogonal: Any) -> "SOLVEGP":
         """

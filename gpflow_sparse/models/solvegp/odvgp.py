@@ -77,6 +77,11 @@ class ODVGP(OrthogonalModel):
             bound=bound,
         )
 
+    _takes_no_rows = (
+        "the covariance of its orthogonal set is the prior's, so that its q does not tell how well "
+        "the old rows determine that set"
+    )
+
     @property
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         sizes, latents = self.inducing_variable.sizes, self.num_latent_gps

@@ -66,9 +66,6 @@ class SOLVEGPR(RegressionModel):
     multiplied by ``sqrt(variance / (variance + s2))``, whose noise is the same for all.
     """
 
-    known_variance: tf.Tensor | None = None
-    """Known part of the noise variance of each row ``[N]``; None for 0."""
-
     def __init__(
         self,
         data: tuple[Any, Any],

@@ -17,7 +17,7 @@ from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.swsgp import closed_form, counts
+from gpflow_sparse.models.swsgp import closed_form, counts, point_sites
 from gpflow_sparse.models.swsgp.checks import require_components, require_objective, require_points
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
 from gpflow_sparse.models.swsgp.starting import neighbor_q
@@ -418,6 +418,7 @@ class SWSGP(VariationalModel):
     natural_step = closed_form.natural_step  # type: ignore[has-type]
     start_from_sites = closed_form.start_from_sites
     start_training = closed_form.start_training
+    _add_rows = point_sites.add_rows
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

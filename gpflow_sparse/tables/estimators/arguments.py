@@ -37,6 +37,15 @@ def kind_of_non_numbers(y: Any) -> str:
     return "" if first is None or hasattr(first, "__float__") else type(first).__name__
 
 
+def require_numbers(y: Any) -> np.ndarray:
+    """Outputs ``[N]`` or ``[N, P]`` in float64. :raises ValueError: for what is no number."""
+    if found := kind_of_non_numbers(y):
+        raise ValueError(
+            f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
+        )
+    return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+
+
 def require_parameters(estimator: Any) -> None:
     """:raises ValueError: naming the first parameter of a wrong type."""
     budget: Any = estimator.time_budget

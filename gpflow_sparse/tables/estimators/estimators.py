@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -20,9 +20,9 @@ from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
     decimals_of,
-    kind_of_non_numbers,
     require_function,
     require_joint,
+    require_numbers,
     require_one_type,
     require_parameters,
     require_target,
@@ -35,6 +35,7 @@ from gpflow_sparse.tables.estimators.draws import (
     joint_covariance,
     warn_of_means,
 )
+from gpflow_sparse.tables.estimators.new_rows import TakesNewRows
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.encoded import encoded_rows
@@ -45,7 +46,6 @@ from gpflow_sparse.tables.fitting.splits import group_labels, groups_of
 from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.registry import AUTO
-from gpflow_sparse.tables.methods.rows import require_range
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.tables import as_frame, as_pandas
 from gpflow_sparse.tables.reading.targets import require_groups
@@ -53,7 +53,7 @@ from gpflow_sparse.validation.atomic import atomic
 from gpflow_sparse.validation.checks import is_number, require_count, require_flag
 
 
-class SparseGPEstimator(BaseEstimator):
+class SparseGPEstimator(TakesNewRows, BaseEstimator):
     """Shared code of the regressor and the classifier: parameters, training, pickling."""
 
     def __init__(
@@ -113,10 +113,9 @@ class SparseGPEstimator(BaseEstimator):
         found = groups_of(X, y, self.split, groups, is_class=is_class, reading=self.reading)
         options = dict(self.method_options or {})
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
-        X = with_log_exposure(X, options.get("exposure"), likelihood)
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         self.encoder_, dataset = encoded_rows(
-            X,
+            with_log_exposure(X, options.get("exposure"), likelihood),
             Y,
             self.method,
             options,
@@ -183,15 +182,7 @@ class SparseGPEstimator(BaseEstimator):
 
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
-        check_is_fitted(self, "model_")
-        frame, likelihood = self._checked(X, reset=False), self.model_.likelihood
-        inputs = self.encoder_.transform(
-            with_log_exposure(frame, self.recipe_.exposure, likelihood)
-        )
-        with np.errstate(over="ignore"):
-            rows = self.model_.standardizer.transform_inputs(inputs)
-        names = list(self.encoder_.get_feature_names_out())
-        require_range(rows, names, "X, once standardized,", gpflow.default_float())
+        rows = self._standardized(X)
         return Observations(self._posterior, self.model_.standardizer, rows)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -291,11 +282,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         frame = self._checked(X, ensure_min_samples=2)
         require_target(frame, y, self)
-        if found := kind_of_non_numbers(y):
-            raise ValueError(
-                f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
-            )
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        y = require_numbers(y)
         self._one_dimensional, self.decimals_ = y.ndim == 1, decimals_of(y)
         weights, used = row_weights(sample_weight, len(y))
         labels = group_labels(groups, len(y))
