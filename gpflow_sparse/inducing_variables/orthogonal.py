@@ -135,18 +135,4 @@ def _require_values(Z: Any, label: str) -> None:
         )
 
 
-@gpflow.kullback_leiblers.prior_kl.register(OrthogonalInducingVariables, Kernel, object, object)
-def _prior_kl(
-    inducing_variable: OrthogonalInducingVariables,
-    kernel: Kernel,
-    q_mu: tf.Tensor,
-    q_sqrt: tf.Tensor,
-    whiten: bool = False,
-) -> tf.Tensor:
-    posterior = gpflow.posteriors.create_posterior(
-        kernel, inducing_variable, q_mu, q_sqrt, whiten=whiten, precompute_cache=None
-    )
-    return posterior.prior_kl()
-
-
 refuse_joint_covariances(OrthogonalInducingVariables, "gs.models.SOLVEGP")

@@ -1,4 +1,4 @@
-"""The posterior that GPflow finds for each kind of inducing variables of this package.
+"""The posterior, and its KL, that GPflow finds for each kind of inducing variables of this package.
 
 Its module is imported with the first posterior: imports go downward, and stock
 ``gpflow.models.SVGP`` needs no more than the inducing variables.
@@ -8,8 +8,10 @@ import importlib
 from functools import partial
 from typing import Any
 
+import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import get_posterior_class
+from gpflow.kullback_leiblers import prior_kl
+from gpflow.posteriors import create_posterior, get_posterior_class
 
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -36,6 +38,14 @@ def _register(variables: type, name: str, one_for_each_kernel: bool) -> None:
     def posterior_class_of_several_kernels(kernel: Kernel, inducing_variable: Any) -> Any:
         posteriors = importlib.import_module(_POSTERIORS)
         return partial(posteriors.MultioutputPosterior, part=getattr(posteriors, name))
+
+    @prior_kl.register(variables, Kernel, object, object)
+    def kl_of_posterior(
+        inducing_variable: Any, kernel: Kernel, q_mu: Any, q_sqrt: Any, whiten: bool = False
+    ) -> tf.Tensor:
+        return create_posterior(
+            kernel, inducing_variable, q_mu, q_sqrt, whiten, precompute_cache=None
+        ).prior_kl()
 
 
 for _variables, (_name, _one_for_each_kernel) in _CLASSES.items():
