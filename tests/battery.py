@@ -467,7 +467,6 @@ REGRESSIONS = {
     "site_vgp_classes": Member(
         site_vgp(classes, lambda: OneVersusRest(3), 3, two_kernels),
         classes,
-        drawable=False,
         xla=None,
     ),
     "gpnn": Member(nearest(5, P=2), reals(2)),

@@ -95,8 +95,3 @@ def _features(inducing_variable: BasisFeatures, kernel: Kernel, Xnew: Any) -> tf
 @Kuv.register(BasisFeatures, InducingPoints, Kernel)
 def _features_points(first: BasisFeatures, second: InducingPoints, kernel: Kernel) -> tf.Tensor:
     return _features(first, kernel, second.Z)  # [m, M2]
-
-
-@Kuv.register(InducingPoints, BasisFeatures, Kernel)
-def _points_features(first: InducingPoints, second: BasisFeatures, kernel: Kernel) -> tf.Tensor:
-    return tf.transpose(_features(second, kernel, first.Z))  # [M, m2]

@@ -18,6 +18,8 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 
 _POSTERIORS = "gpflow_sparse.posteriors"
+# In a user's tf.function AutoGraph would try to convert the import of a module, and warn.
+_as_it_is = tf.autograph.experimental.do_not_convert
 # Posteriors with one kernel, each with whether several kernels have one posterior each of it.
 _CLASSES = {
     BasisFeatures: ("BasisPosterior", False),
@@ -28,6 +30,7 @@ _CLASSES = {
 
 def _register(variables: type, name: str, one_for_each_kernel: bool) -> None:
     @get_posterior_class.register(Kernel, variables)
+    @_as_it_is
     def posterior_class(kernel: Kernel, inducing_variable: Any) -> Any:
         return getattr(importlib.import_module(_POSTERIORS), name)
 
@@ -35,6 +38,7 @@ def _register(variables: type, name: str, one_for_each_kernel: bool) -> None:
         return
 
     @get_posterior_class.register(MultioutputKernel, variables)
+    @_as_it_is
     def posterior_class_of_several_kernels(kernel: Kernel, inducing_variable: Any) -> Any:
         posteriors = importlib.import_module(_POSTERIORS)
         return partial(posteriors.MultioutputPosterior, part=getattr(posteriors, name))

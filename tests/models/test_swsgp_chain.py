@@ -119,7 +119,7 @@ def stock(covariance, inducing, kernel=None, **options):
 @pytest.mark.parametrize("count", [1, H, M])
 @every_covariance
 def test_stock_svgp_has_the_bound_and_the_gradients(covariance, count):
-    """Of as many rows as there are points, for which the terms of SWSGP are all; at H = M SVGP's."""
+    """Of as many rows as points, for which SWSGP has all terms; at H = M SVGP's."""
     X, Y = rows(N=M)
     ours = build(covariance, "chain", count, num_data=3 * M)
     theirs = stock(covariance, base.points(count), num_data=3 * M)
