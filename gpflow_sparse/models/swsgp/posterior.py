@@ -281,7 +281,7 @@ def require_not_whitened(whiten: Any) -> None:
     checks.require_flag(whiten, "whiten")
     if whiten:
         raise ValueError(
-            "whiten must be False for NeighborInducingPoints, since each row has a covariance of its "
-            "own neighbors and no coordinates of u are white in all of them: write "
+            "whiten must be False for NeighborInducingPoints, since each row has the covariance of "
+            "its own neighbors and no coordinates of u are white in all of them: write "
             "gpflow.models.SVGP(kernel, likelihood, inducing_variable, q_diag=True, whiten=False)."
         )
