@@ -75,11 +75,11 @@ SOURCES = [
 # message on what the lines bought.
 CEILINGS = {
     "gpflow_sparse": 1021,
-    "gpflow_sparse/bases": 1765,
+    "gpflow_sparse/bases": 1772,
     "gpflow_sparse/covariances": 550,
     "gpflow_sparse/data": 1544,
     "gpflow_sparse/diagnosis": 997,
-    "gpflow_sparse/inducing_variables": 952,
+    "gpflow_sparse/inducing_variables": 954,
     "gpflow_sparse/inference": 3348,
     "gpflow_sparse/initialization": 1452,
     "gpflow_sparse/kernels": 974,
@@ -106,7 +106,7 @@ CEILINGS = {
     "tests/inference": 806,
     "tests/initialization": 571,
     "tests/kernels": 503,
-    "tests/models": 5430,
+    "tests/models": 5439,
     "tests/numerics": 818,
     "tests/oracles": 2369,
     "tests/persistence": 1982,

@@ -208,7 +208,7 @@ def draw_frequencies(
 
     :param num_columns: D of the inputs; columns that the kernel does not read have the frequency 0.
     :return: ``[count, D]``, float64.
-    :raises ValueError: for other kernels, see :func:`spectral_degrees`.
+    :raises ValueError: for other kernels.
     """
     if is_map(kernel):
         A = np.asarray(kernel.matrix)
@@ -224,6 +224,13 @@ def draw_frequencies(
         return found
     if type(kernel) is kernels.Constant:
         return found
+    if type(kernel) not in _DEGREES:
+        raise ValueError(
+            "kernel must be SquaredExponential, Matern12, Matern32, Matern52, MainEffects, or a "
+            "sum, product or linear map of these to draw functions by random Fourier features, "
+            f"got {type(kernel).__name__}: give its class a method draw_frequencies(count, "
+            "num_columns, generator), or draw values by predict_f_samples."
+        )
     degrees = spectral_degrees(kernel)
     columns = np.arange(num_columns)[kernel.active_dims]
     drawn = generator.normal(size=(count, len(columns)))

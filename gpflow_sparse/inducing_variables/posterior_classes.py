@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.kullback_leiblers import prior_kl
 from gpflow.posteriors import create_posterior, get_posterior_class
@@ -44,6 +45,7 @@ def _register(variables: type, name: str, one_for_each_kernel: bool) -> None:
         return partial(posteriors.MultioutputPosterior, part=getattr(posteriors, name))
 
     @prior_kl.register(variables, Kernel, object, object)
+    @check_shapes("return: []")
     def kl_of_posterior(
         inducing_variable: Any, kernel: Kernel, q_mu: Any, q_sqrt: Any, whiten: bool = False
     ) -> tf.Tensor:

@@ -82,6 +82,15 @@ def test_a_new_kind_of_inducing_variables_needs_one_covariance_with_each_other_k
         np.testing.assert_allclose(model.elbo((X, Y)), plain.elbo((X, Y)), rtol=1e-6)
 
 
+def test_a_kernel_without_a_known_spectral_density_is_answered_with_what_to_write():
+    sets = orthogonal().inducing_variable
+    for kernel in (gpflow.kernels.Linear(), gpflow.kernels.RBF() + gpflow.kernels.White()):
+        posterior = gs.models.SOLVEGP(kernel, noise(), sets).posterior()
+        told = r"got (Linear|White): give its class a method draw_frequencies.*predict_f_samples"
+        with pytest.raises(ValueError, match=told):
+            posterior.sample_functions(2)
+
+
 def wrapped(inducing):
     return gpflow.inducing_variables.SharedIndependentInducingVariables(inducing)
 
