@@ -44,6 +44,10 @@ SLOW = {
         "--num-inducing 20 --num-steps 80",
         {"start": (0.3, INFINITY), "end": (10, INFINITY), "error_rate": (0, 0.35)},
     ),
+    "neighbors": (
+        "--num-data 500 --num-inducing 100 --num-steps 20",
+        {"before": (1.3, 1.6), "after": (0, 1.2), "bound": (-INFINITY, 0)},
+    ),
     "odvgp": (
         "--num-steps 100",
         {"elbo": (-350, -300), "rmse": (0, 0.1), "sd": (0.3, 0.5)},

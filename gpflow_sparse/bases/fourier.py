@@ -202,15 +202,21 @@ def draw_frequencies(
     Draws from the spectral density of a kernel with its own lengthscales, by NumPy's generator.
 
     The spectral density of a Product is the density of a sum of independent frequencies, one of
-    each part; a Constant has the frequency 0; a LinearMap by A has ``A^T w`` for w of its base.
+    each part, and of a Sum the mixture of the parts' by their variances; a Constant has the
+    frequency 0; a LinearMap by A has ``A^T w`` for w of its base. A kernel of a user's class may
+    have a method ``draw_frequencies(count, num_columns, generator)`` of its own.
 
     :param num_columns: D of the inputs; columns that the kernel does not read have the frequency 0.
     :return: ``[count, D]``, float64.
-    :raises ValueError: for other kernels, see :func:`spectral_degrees`.
+    :raises ValueError: for other kernels.
     """
     if is_map(kernel):
         A = np.asarray(kernel.matrix)
         return draw_frequencies(kernel.base, count, len(A), generator) @ A
+    if hasattr(kernel, "draw_frequencies"):
+        return np.asarray(kernel.draw_frequencies(count, num_columns, generator))
+    if type(kernel) is kernels.Sum:
+        return _draw_from_mixture(kernel, count, num_columns, generator)
     found = np.zeros((count, num_columns))
     if type(kernel) is kernels.Product:
         for part in kernel.kernels:
@@ -218,6 +224,13 @@ def draw_frequencies(
         return found
     if type(kernel) is kernels.Constant:
         return found
+    if type(kernel) not in _DEGREES:
+        raise ValueError(
+            "kernel must be SquaredExponential, Matern12, Matern32, Matern52, MainEffects, or a "
+            "sum, product or linear map of these to draw functions by random Fourier features, "
+            f"got {type(kernel).__name__}: give its class a method draw_frequencies(count, "
+            "num_columns, generator), or draw values by predict_f_samples."
+        )
     degrees = spectral_degrees(kernel)
     columns = np.arange(num_columns)[kernel.active_dims]
     drawn = generator.normal(size=(count, len(columns)))
@@ -225,6 +238,17 @@ def draw_frequencies(
         drawn /= np.sqrt(generator.chisquare(degrees, size=(count, 1)) / degrees)
     np.add.at(found.T, columns, (drawn / np.asarray(kernel.lengthscales)).T)
     return found
+
+
+def _draw_from_mixture(
+    kernel: kernels.Sum, count: int, num_columns: int, generator: np.random.Generator
+) -> np.ndarray:
+    """:func:`draw_frequencies` of a sum, of which each draw has a part of its own."""
+    drawn = [draw_frequencies(part, count, num_columns, generator) for part in kernel.kernels]
+    somewhere = np.zeros((1, num_columns))
+    variances = np.ravel([part(somewhere, full_cov=False) for part in kernel.kernels])
+    chosen = generator.choice(len(drawn), size=count, p=variances / variances.sum())
+    return np.stack(drawn)[chosen, np.arange(count)]
 
 
 def spectral_degrees(kernel: Any) -> float:

@@ -193,7 +193,7 @@ class Profile(NamedTuple):
 def profile_of(kernel: Kernel) -> Profile | None:
     """The profile of a kernel, for the kernels of :func:`covariance`; None for others."""
     if type(kernel) is SquaredExponential:
-        return Profile(-0.5, lambda exponents: (K := tf.exp(exponents), K))
+        return Profile(-0.5, _exponential)
     if type(kernel) not in _MATERNS:
         return None
     rate, value, slope = _MATERNS[type(kernel)]
@@ -204,6 +204,12 @@ def profile_of(kernel: Kernel) -> Profile | None:
         return value(s) * e, slope(s) * e
 
     return Profile(rate, tf.autograph.experimental.do_not_convert(evaluate))
+
+
+@tf.autograph.experimental.do_not_convert
+def _exponential(exponents: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    K = tf.exp(exponents)
+    return K, K
 
 
 def local_covariances(

@@ -99,9 +99,3 @@ def _features(inducing_variable: BasisFeatures, kernel: Kernel, Xnew: Any) -> tf
 @check_shapes("first: [m, D, 1]", "second: [M2, D, 1]", "return: [m, M2]")
 def _features_points(first: BasisFeatures, second: InducingPoints, kernel: Kernel) -> tf.Tensor:
     return _features(first, kernel, second.Z)  # [m, M2]
-
-
-@Kuv.register(InducingPoints, BasisFeatures, Kernel)
-@check_shapes("first: [M, D, 1]", "second: [m2, D, 1]", "return: [M, m2]")
-def _points_features(first: InducingPoints, second: BasisFeatures, kernel: Kernel) -> tf.Tensor:
-    return tf.transpose(_features(second, kernel, first.Z))  # [M, m2]

@@ -2,11 +2,11 @@
 
 GPflow has ``Kuu`` (a set with itself) and ``Kuf`` (a set with the function). Orthogonal sets need
 one more, a set with another set. Register a pair by
-``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
+``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``, in one of its two orders.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,32 @@ from gpflow.utilities import Dispatcher
 from gpflow_sparse.covariances.stationary import covariance, stacked_covariances
 from gpflow_sparse.numerics import devices, linalg
 
-Kuv = Dispatcher("Kuv")
+
+class _PairDispatcher(Dispatcher):
+    """Functions of pairs of sets: the one of ``(A, B)`` is that of ``(B, A)`` too, transposed."""
+
+    def dispatch(self, *types: Any) -> Callable[..., Any] | None:
+        found = super().dispatch(*types)
+        if found is not None or len(types) != 3:
+            return found
+        first, second, kernel = types
+        mirrored = super().dispatch(second, first, kernel)
+        if mirrored is None:
+            pair = f"{first.__name__}, {second.__name__}"
+            raise ValueError(
+                f"inducing_variable holds the sets {pair}, whose covariance under "
+                f"{kernel.__name__} is not known: register a function of (first, second, kernel) "
+                f"that returns [M1, M2], by @gs.inducing_variables.Kuv.register({pair}, "
+                "gpflow.kernels.Kernel)."
+            )
+
+        def transposed(first: InducingVariables, second: InducingVariables, kernel: Kernel) -> Any:
+            return tf.transpose(mirrored(second, first, kernel))
+
+        return transposed
+
+
+Kuv = _PairDispatcher("Kuv")
 # Arrays of GPflow's inducing variables with a row for each of them; our classes name their own.
 _ARRAYS: dict[type[InducingVariables], tuple[str, ...]] = {
     InducingPoints: ("Z",),

@@ -4,7 +4,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
@@ -266,21 +265,6 @@ class NeighborInducingPoints(InducingVariables):
 
         arguments = [_scaled(X, kernel, metric), Z, metric]
         return numpy_function(outside, arguments, tf.int32)
-
-
-@gpflow.kullback_leiblers.prior_kl.register(NeighborInducingPoints, Kernel, object, object)
-def _no_prior_kl(
-    inducing_variable: NeighborInducingPoints,
-    kernel: Kernel,
-    q_mu: Any,
-    q_sqrt: Any,
-    whiten: bool = False,
-) -> tf.Tensor:
-    """The KL of stock models has no X."""
-    raise ValueError(
-        "prior_kl needs the rows of a batch for NeighborInducingPoints, since every row has "
-        "neighbors of its own, and this model has none to give: take gs.models.SWSGP."
-    )
 
 
 refuse_joint_covariances(NeighborInducingPoints, "gs.models.SWSGP")

@@ -5,7 +5,6 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
@@ -134,21 +133,6 @@ def _require_values(Z: Any, label: str) -> None:
             f"{label} must be {np.dtype(gpflow.default_float()).name}, GPflow's default float, "
             f"got {tf.as_dtype(Z.dtype).name}; pass its values as an array."
         )
-
-
-@gpflow.kullback_leiblers.prior_kl.register(OrthogonalInducingVariables, Kernel, object, object)
-@check_shapes("return: []")
-def _prior_kl(
-    inducing_variable: OrthogonalInducingVariables,
-    kernel: Kernel,
-    q_mu: tf.Tensor,
-    q_sqrt: tf.Tensor,
-    whiten: bool = False,
-) -> tf.Tensor:
-    posterior = gpflow.posteriors.create_posterior(
-        kernel, inducing_variable, q_mu, q_sqrt, whiten=whiten, precompute_cache=None
-    )
-    return posterior.prior_kl()
 
 
 refuse_joint_covariances(OrthogonalInducingVariables, "gs.models.SOLVEGP")

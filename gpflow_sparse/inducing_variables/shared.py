@@ -39,6 +39,13 @@ _KERNELS = (
 _WRAPPERS = (FallbackSharedIndependentInducingVariables, SharedIndependentInducingVariables)
 
 
+def without_wrapper(inducing_variable: Any) -> Any:
+    """Inducing variables of this package without GPflow's wrapper; any others as they are."""
+    inner = getattr(inducing_variable, "inducing_variable", None)
+    wrapped = isinstance(inducing_variable, _WRAPPERS) and isinstance(inner, _OURS)
+    return inner if wrapped else inducing_variable
+
+
 def _unwrapped(stock: Callable[..., Any]) -> Callable[..., Any]:
     def posterior_class(kernel: Kernel, wrapped: Any) -> Callable[..., Any]:
         inner = wrapped.inducing_variable

@@ -1,10 +1,13 @@
 """Sums of a one-dimensional kernel over the input columns."""
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.kernels import Kernel
 from gpflow.utilities.ops import difference_matrix
+
+from gpflow_sparse.bases.fourier import draw_frequencies
 
 _BLOCK_ENTRIES = 2**20
 
@@ -55,6 +58,18 @@ class MainEffects(Kernel):
     @inherit_check_shapes
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return self.base.K_diag(X)
+
+    def draw_frequencies(
+        self, count: int, num_columns: int, generator: np.random.Generator
+    ) -> np.ndarray:
+        """
+        Draws ``[count, num_columns]`` from the spectral density, for ``sample_functions``: one of
+        the base in a column at random.
+        """
+        found = np.zeros((count, num_columns))
+        columns = generator.integers(num_columns, size=count)
+        found[np.arange(count), columns] = draw_frequencies(self.base, count, 1, generator)[:, 0]
+        return found
 
     @staticmethod
     def _columns_at_once(X: tf.Tensor, X2: tf.Tensor) -> int:

@@ -57,7 +57,7 @@ class Snapshot(tf.Module):
             take any later.
         """
         super().__init__()
-        self._stale, self._digest = stale, ""
+        self._stale, self._digest, self._frozen_digest = stale, "", ""
         self._signature: tuple[str, ...] = ()
         shape = None if modules else [None]
         self._values = tf.Variable(_values(modules), trainable=False, shape=shape)
@@ -73,6 +73,8 @@ class Snapshot(tf.Module):
         self._values.assign(values)
         parts = _parts(modules)
         self._digest = _digest(parts)
+        frozen = [gpflow.utilities.freeze(module) for module in modules]
+        self._frozen_digest = _digest(_parts(frozen))
         self._signature = _signature(parts)  # last: an interrupt before leaves nothing taken
 
     def forget(self) -> None:
@@ -90,8 +92,10 @@ class Snapshot(tf.Module):
         from other versions are not compared beyond the public plain ones.
         """
         parts = _parts(modules)
-        same = _signature(parts) == self._signature
         digest = _digest(parts)
+        if self._is_frozen:
+            return self.is_taken and digest == self._frozen_digest
+        same = _signature(parts) == self._signature
         if self._digest.partition(" ")[0] == digest.partition(" ")[0]:
             same = same and self._digest == digest
         return same and bool(self._unchanged(modules).numpy())
@@ -114,7 +118,14 @@ class Snapshot(tf.Module):
         with tf.control_dependencies([check]):
             return [tf.identity(variable) for variable in variables]
 
+    @property
+    def _is_frozen(self) -> bool:
+        """In a copy by ``gpflow.utilities.freeze``, whose constants the digest covers."""
+        return not isinstance(self._values, tf.Variable)
+
     def _unchanged(self, modules: Sequence[tf.Module]) -> tf.Tensor:
+        if self._is_frozen:
+            return tf.constant(True)
         now, then = _values(modules), tf.convert_to_tensor(self._values)
         if now.shape != then.shape and tf.executing_eagerly():
             return tf.constant(False)

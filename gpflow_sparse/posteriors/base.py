@@ -216,9 +216,10 @@ class SparsePosterior(AbstractPosterior):
             ``tf.random.set_seed`` decides.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
         :raises ValueError: for a kernel other than SquaredExponential, Matern12, Matern32,
-            Matern52, products and linear maps of these; for inducing variables that are neither
-            points nor weights of a basis; inside ``tf.function``, where only calls of the result
-            belong; for parameters that are not finite.
+            Matern52, MainEffects, and sums, products and linear maps of these, unless it has a
+            method ``draw_frequencies(count, num_columns, generator)``; for inducing variables that
+            are neither points nor weights of a basis; inside ``tf.function``, where only calls of
+            the result belong; for parameters that are not finite.
         """
         sampler = Sampler.make(num_samples, num_features, seed)
         component_checks.validate_components(self)

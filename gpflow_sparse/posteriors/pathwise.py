@@ -181,8 +181,9 @@ class PriorPaths(Paths):
         self, kernel: Kernel, num_outputs: int, num_columns: int, sampler: Sampler
     ) -> None:
         """
-        :param kernel: SquaredExponential, Matern12, Matern32, Matern52, or a Product or LinearMap
-            of such; its hyperparameters are copied.
+        :param kernel: SquaredExponential, Matern12, Matern32, Matern52, MainEffects, or a Sum,
+            Product or LinearMap of such, or one with ``draw_frequencies`` of its own; its
+            hyperparameters are copied.
         :param num_outputs: P.
         :param num_columns: D of the inputs, of which the kernel may read some.
         :raises ValueError: for a kernel without random Fourier features.

@@ -40,6 +40,81 @@ def interpolation():
     return gs.models.SoftKI(gpflow.kernels.Matern52(), X[:9], num_data=len(X))
 
 
+class Scaled(gpflow.inducing_variables.InducingVariables):
+    """A user's inducing variables, ``2 f(Z)``: GPflow's ``Kuu`` and ``Kuf`` are registered."""
+
+    def __init__(self, Z):
+        super().__init__()
+        self.Z = gpflow.Parameter(Z)
+
+    num_inducing = property(lambda self: tf.shape(self.Z)[0])
+    shape = property(lambda self: (*self.Z.shape, 1))
+
+
+@gpflow.covariances.Kuu.register(Scaled, gpflow.kernels.Kernel)
+def _(inducing_variable, kernel, *, jitter=0.0):
+    return 4.0 * kernel(inducing_variable.Z) + jitter * tf.eye(
+        inducing_variable.num_inducing, dtype=tf.float64
+    )
+
+
+@gpflow.covariances.Kuf.register(Scaled, gpflow.kernels.Kernel, object)
+def _(inducing_variable, kernel, X):
+    return 2.0 * kernel(inducing_variable.Z, X)
+
+
+def test_a_new_kind_of_inducing_variables_needs_one_covariance_with_each_other_kind():
+    """A sentence says which to register; it serves both orders of the sets."""
+    kernel, Kuv = gpflow.kernels.Matern52(), gs.inducing_variables.Kuv
+    made = gs.inducing_variables.OrthogonalInducingVariables
+    orders = [made(Scaled(X[:8]), X[-6:]), made(X[:8], Scaled(X[-6:]))]
+    models = [gs.models.SOLVEGP(kernel, noise(), sets, num_data=len(X)) for sets in orders]
+    for model, pair in zip(
+        models, ["InducingPoints, Scaled", "Scaled, InducingPoints"], strict=True
+    ):
+        with pytest.raises(ValueError, match=rf"Kuv\.register\({pair}, gpflow\.kernels\.Kernel\)"):
+            model.elbo((X, Y))
+    Kuv.register(Scaled, gpflow.inducing_variables.InducingPoints, gpflow.kernels.Kernel)(
+        lambda first, second, kernel: 2.0 * kernel(first.Z, second.Z)
+    )
+    plain = orthogonal()
+    for model in models:  # scaled variables have the same span; the jitter is relative
+        np.testing.assert_allclose(model.elbo((X, Y)), plain.elbo((X, Y)), rtol=1e-6)
+
+
+def test_a_kernel_without_a_known_spectral_density_is_answered_with_what_to_write():
+    sets = orthogonal().inducing_variable
+    for kernel in (gpflow.kernels.Linear(), gpflow.kernels.RBF() + gpflow.kernels.White()):
+        posterior = gs.models.SOLVEGP(kernel, noise(), sets).posterior()
+        told = r"got (Linear|White): give its class a method draw_frequencies.*predict_f_samples"
+        with pytest.raises(ValueError, match=told):
+            posterior.sample_functions(2)
+
+
+def wrapped(inducing):
+    return gpflow.inducing_variables.SharedIndependentInducingVariables(inducing)
+
+
+def test_gpflows_wrapper_of_shared_inducing_variables_is_taken_by_every_model():
+    kernel, made = gpflow.kernels.Matern52(), gs.models
+    sets, points = orthogonal().inducing_variable, neighbors().inducing_variable
+    builders = [
+        (lambda iv: made.SOLVEGP(kernel, noise(), iv), sets),
+        (lambda iv: made.ODVGP(kernel, noise(), iv), sets),
+        (lambda iv: made.SOLVEGPR((X, Y), kernel, iv), sets),
+        (lambda iv: made.SWSGP(kernel, noise(), iv), points),
+        (lambda iv: made.DeepGP([made.GPLayer(kernel, iv, num_latent_gps=1)], noise()), sets),
+        (lambda iv: made.DeepGP([made.GPLayer(kernel, iv, num_latent_gps=1)], noise()), points),
+    ]
+    for build, inducing in builders:
+        bounds = []
+        for model in (build(inducing), build(wrapped(inducing))):
+            data = () if isinstance(model, made.SOLVEGPR) else ((X, Y),)
+            tf.random.set_seed(0)
+            bounds.append(float(model.elbo(*data)))
+        assert bounds[0] == bounds[1]
+
+
 @pytest.mark.parametrize("build", [neighbors, sampled], ids=["SWSGP", "QSGP"])
 def test_dense_variables_are_trained_alone_by_an_optimizer_of_keras(build):
     model = build()

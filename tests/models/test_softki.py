@@ -368,8 +368,9 @@ def test_it_predicts_nothing_after_a_change(change):
     posterior = model.posterior()
     before = posterior.predict_f(inputs(3))[0].numpy()
     change(model)
-    with pytest.raises(ValueError, match="have changed since fit_posterior"):
-        model.predict_f(inputs(3))
+    for stale in (model, gpflow.utilities.freeze(model)):
+        with pytest.raises(ValueError, match="have changed since fit_posterior"):
+            stale.predict_f(inputs(3))
     model.fit_posterior(data(), refit_noise=False)
     assert np.abs(model.predict_f(inputs(3))[0] - before).max() > 1e-4
 

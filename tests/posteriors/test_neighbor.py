@@ -120,14 +120,13 @@ def test_what_cannot_be_is_refused(rng):
     case = Case(rng, False)
     kernel, points, good = case.kernel, case.inducing, (np.zeros((M, 2)), np.ones((M, 2)))
     posterior = NeighborPosterior(kernel, points, *good)
-    model = SVGP(kernel, gpflow.likelihoods.Gaussian(), points, whiten=False)
+    white = SVGP(kernel, gpflow.likelihoods.Gaussian(), points)
     shared = gpflow.kernels.SharedIndependent(kernel, P)
     calls = [
         (lambda: case.posterior(whiten=True), "whiten must be False"),
         (lambda: NeighborPosterior(shared, points, *good), "SharedIndependent"),
         (lambda: NeighborPosterior(kernel, points, *good, jitter=-1.0), "jitter"),
-        (posterior.prior_kl, "SWSGP"),
-        (model.prior_kl, "SWSGP"),
+        (white.prior_kl, r"write gpflow\.models\.SVGP\(.*q_diag=True, whiten=False\)\.$"),
     ]
     for X in (np.zeros((3, 1)), np.zeros(2), np.full((1, 2), np.nan)):
         calls.append((lambda X=X: posterior.prior_kl(X), "X"))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.kernels import LinearMap, MainEffects
 from gpflow_sparse.models import SOLVEGP
 
 D, S = 2, 2000
@@ -14,7 +15,21 @@ KERNELS = {
     "matern12": lambda: gpflow.kernels.Matern12(variance=0.6, lengthscales=0.8),
     "matern52": lambda: gpflow.kernels.Matern52(variance=1.7, lengthscales=[0.5, 0.9]),
     "one column": lambda: gpflow.kernels.Matern32(lengthscales=[0.6], active_dims=[1]),
+    "sum": lambda: KERNELS["matern52"]() + gpflow.kernels.RBF(0.4, 0.3, active_dims=[0]),
+    "single columns": lambda: MainEffects(gpflow.kernels.Matern32(1.4, 0.6)),
+    "mapped sum": lambda: LinearMap(KERNELS["sum"](), [[0.8, 0.6], [-0.6, 0.8]]),
+    "a user's": lambda: OfUser(),
 }
+
+
+class OfUser(gpflow.kernels.RBF):
+    """With a spectral density of its own: lengthscales 0.7 of a squared exponential."""
+
+    def __init__(self):
+        super().__init__(lengthscales=0.7)
+
+    def draw_frequencies(self, count, num_columns, generator):
+        return generator.normal(size=(count, num_columns)) / 0.7
 
 
 def build(kernel=KERNELS["matern52"], sizes=(7, 5), *, P=2, whiten=True, jitter=None):

@@ -19,6 +19,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.inducing_variables.shared import without_wrapper
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.models.base import require_num_latents
@@ -302,6 +303,7 @@ class ConvLayer(GPLayer):
 
 def as_inducing(value: Any) -> Inducing:
     """Inducing variables of a layer; arrays and single sets become a base set."""
+    value = without_wrapper(value)
     if isinstance(value, Inducing):
         return value
     return OrthogonalInducingVariables(value)

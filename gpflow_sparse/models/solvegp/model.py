@@ -15,6 +15,7 @@ from gpflow.utilities import triangular
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
+from gpflow_sparse.inducing_variables.shared import without_wrapper
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.conditioning import condition_blocks
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
@@ -54,7 +55,8 @@ class OrthogonalModel(VariationalModel):
         :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
             ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
         :param likelihood: any GPflow likelihood.
-        :param inducing_variable: the base set and the orthogonal sets.
+        :param inducing_variable: the base set and the orthogonal sets; in GPflow's
+            ``SharedIndependentInducingVariables`` or without it, which is the same.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, which is the number of outputs P but
             for ``LinearCoregionalization``; 1 by default, or the kernel's own number.
@@ -74,7 +76,7 @@ class OrthogonalModel(VariationalModel):
             bound=bound,
         )
         checks.require_flag(whiten, "whiten")
-        self.inducing_variable = inducing_variable
+        self.inducing_variable = without_wrapper(inducing_variable)
         self.whiten = whiten
         self._require_parts(self.input_dim)
         mean_shapes, sqrt_shapes = self.variational_shapes

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
+from gpflow_sparse.inducing_variables.shared import without_wrapper
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.likelihoods import GaussianWithKnownVariance
 from gpflow_sparse.models.regression import RegressionModel, copies
@@ -92,7 +93,7 @@ class SOLVEGPR(RegressionModel):
             more than 20,000 rows with "coupled" and "fully_coupled".
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
-        self.inducing_variable = inducing_variable
+        self.inducing_variable = without_wrapper(inducing_variable)
         self.bound, self.block_size = bound, block_size
         self.known_variance = checks.require_known_variance(known_variance, self.data[0])
         self._require_parts(self.input_dim, self.dtype)

@@ -12,6 +12,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.inducing_variables.shared import without_wrapper
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
@@ -130,7 +131,7 @@ class SWSGP(VariationalModel):
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
-        iv = require_points(inducing_variable)
+        iv = require_points(without_wrapper(inducing_variable))
         require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         super().__init__(
@@ -143,7 +144,7 @@ class SWSGP(VariationalModel):
         )
         component_checks.require_kernel(kernel, iv.Z.shape[1])
         component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
-        self.inducing_variable = inducing_variable
+        self.inducing_variable = iv
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
         self.start = start if q_mu is None and q_sqrt is None else "prior"
         mean, scales, factors = neighbor_q(self, covariance, q_mu, q_sqrt)

@@ -66,9 +66,8 @@ class NeighborPosterior(SparsePosterior):
             mean. Or a function that returns the current value.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
-        :param chain: whether the KL is ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``,
-            in O(M H^3) time and O(M^2 D) for the search: for layers of a deep model, whose inputs
-            are random.
+        :param chain: whether :meth:`terms` has the KL of :meth:`prior_kl` without rows: for layers
+            of a deep model, whose inputs are random.
         :param options: further arguments of :class:`SparsePosterior`.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
@@ -81,18 +80,15 @@ class NeighborPosterior(SparsePosterior):
     @check_shapes("return: []")
     def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
-        The sum over rows of the KL of their neighbors, which is not a KL divergence; see SWSGP. Or,
-        with ``chain``, a KL that depends on no rows.
+        Without X ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, O(M H^3) and a search
+        in O(M^2 D): with it stock ``gpflow.models.SVGP`` has a lower bound on the evidence of the
+        model with that prior, which is ``SWSGP(kl_weighting="chain")`` with all its terms.
 
-        :raises ValueError: without X, unless ``chain`` is true.
+        :param X: rows ``[n, D]``: the sum of the KL of their neighbors in its place, which is not a
+            KL divergence, see SWSGP; with ``chain`` they do not count.
         """
-        if self.chain:
+        if self.chain or X is None:
             return chain_kl(self.X_data, self._prior, self._q)
-        if X is None:
-            raise ValueError(
-                "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
-                "own: call model.prior_kl(X) of a gs.models.SWSGP."
-            )
         return self.terms(X).kl
 
     def terms(self, X: tf.Tensor) -> Terms:
@@ -287,6 +283,7 @@ def require_not_whitened(whiten: Any) -> None:
     checks.require_flag(whiten, "whiten")
     if whiten:
         raise ValueError(
-            "whiten must be False for NeighborInducingPoints: each row has a prior covariance of "
-            "its own neighbors, and no coordinates of u are white in all of them."
+            "whiten must be False for NeighborInducingPoints, since each row has the covariance of "
+            "its own neighbors and no coordinates of u are white in all of them: write "
+            "gpflow.models.SVGP(kernel, likelihood, inducing_variable, q_diag=True, whiten=False)."
         )
