@@ -35,10 +35,9 @@ _MANY_ROWS = 20_000
 _NUM_FOLDS, _THREE_FOLDS, _TWO_FOLDS = 5, 10_000, 50_000
 _MAX_ROUNDS = 400  # trees of a fold
 _MAX_VALUES = 4e6
-# Seconds of a core for each of these values, for a row to pass through the trees of a fold, and for
-# the thresholds of a column; and fraction of these for each column of log odds of classes, whose
-# trees end earlier.
-_SECONDS, _ROW_SECONDS, _COLUMN_SECONDS, _CLASS_FRACTION = 3e-6, 1.2e-5, 8e-3, 0.5
+# Seconds of a core for each of these values, and for a row to pass through the trees of a fold; and
+# fraction of both for each column of log odds of classes, whose trees end earlier.
+_SECONDS, _ROW_SECONDS, _CLASS_FRACTION = 3e-6, 1.2e-5, 0.5
 # Held-out rows that give the weight of the trees, at most a fifth, and their nearest rows.
 _HELD_OUT, _NEIGHBORS = 2000, 64
 
@@ -113,8 +112,7 @@ def expected_seconds(
     """
     folds = num_folds(num_rows, num_classes)
     values = min(_MAX_VALUES, (folds - 1) * num_rows * num_columns) / folds
-    fold = _SECONDS * values + _ROW_SECONDS * num_rows + _COLUMN_SECONDS * num_columns
-    seconds = (folds - num_known) * fold
+    seconds = (folds - num_known) * (_SECONDS * values + _ROW_SECONDS * num_rows)
     return seconds if num_classes is None else _CLASS_FRACTION * _columns(num_classes) * seconds
 
 
