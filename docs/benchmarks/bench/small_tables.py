@@ -221,8 +221,8 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "ten splits. *scikit-learn GP* has a Matern 5/2 kernel by maximum likelihood. "
         "Trees have the variance of cross-validated residuals; LightGBM (and CatBoost, if it is a "
         "row) stops early on a tenth of the rows. Ranks are of the mean NLPD of each set. Seconds "
-        "are CPU seconds of fit and scores on one core, of *auto* on a processor without AVX-512, "
-        "of the others on one with it; after ± stands the standard error over splits.",
+        "are CPU seconds of fit and scores on one core; after ± stands the standard error over "
+        "splits.",
         "",
         "| row | mean rank | NLPD | pooled NLPD | NLPD - exact | better in | RMSE | RMSE - exact | "
         "CRPS | coverage of 95 % | seconds |",
