@@ -214,7 +214,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "`SparseGPRegressor(time_budget=60)`. The trees take categories as they are (LightGBM and "
         "scikit-learn the 254 most frequent levels), stop early on a tenth of the training rows, "
         "and have the variance of the residuals there. A cell has NLPD and RMSE of standardized "
-        "targets, coverage of 95 % intervals and seconds of the fit on a core. A test row of births, "
+        "targets, coverage of 95 % intervals and seconds of the fit. A test row of births, "
         "of 31 November, is 6 standard deviations off: two more runs of *auto* had NLPD -0.53 and "
         "-0.44.",
         "",
