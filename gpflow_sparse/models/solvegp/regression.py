@@ -112,7 +112,9 @@ class SOLVEGPR(RegressionModel):
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
             elbo = self._bound_over_pairs()
-        return tf.cast(elbo + self._log_scales(), self.dtype)
+        if self.known_variance is not None:
+            elbo += self._log_scales()
+        return tf.cast(elbo, self.dtype)
 
     @public_method()
     @check_shapes("return: []")
@@ -216,39 +218,36 @@ class SOLVEGPR(RegressionModel):
         return tf.concat([block.A for block in posterior.blocks(None, X)], axis=0)
 
     def _sums_of(
-        self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor, scale: tf.Tensor
+        self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor, scale: tf.Tensor | None
     ) -> collapsed.RowSums:
-        """:param scale: factors of rows ``[n]``, which A ``[M', n]`` has already."""
+        """:param scale: factors of rows ``[n]``, which A ``[M', n]`` has already; None for 1."""
         errors = Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
-        diagonal = tf.square(scale) * self.kernel(X, full_cov=False)
-        sums = collapsed.row_sums(A, scale[:, None] * errors, diagonal)
+        diagonal = _times(scale, _times(scale, self.kernel(X, full_cov=False)))
+        errors = errors if scale is None else scale[:, None] * errors
+        sums = collapsed.row_sums(A, errors, diagonal)
         if self.bound == "log":
             return collapsed.with_log_bound(sums, A, diagonal, self._noise())
         if self.bound != "block":
             return sums
         groups = residual_blocks.neighbor_groups(self._places(X), self.block_size)
-        factors = tf.gather(scale, groups.rows)
-        Kff = (
-            factors[:, :, None]
-            * factors[:, None]
-            * covariance(self.kernel, tf.gather(X, groups.rows))
-        )
+        Kff = covariance(self.kernel, tf.gather(X, groups.rows))
+        if scale is not None:
+            factors = tf.gather(scale, groups.rows)
+            Kff *= factors[:, :, None] * factors[:, None]
         return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())
 
-    def _scale(self, X: tf.Tensor, known: tf.Tensor | None) -> tf.Tensor:
+    def _scale(self, known: tf.Tensor | None) -> tf.Tensor | None:
         """Factors of rows ``[n]`` with which all have the noise variance of the likelihood."""
         if known is None:
-            return tf.ones_like(X[:, 0])
-        noise = tf.cast(self._noise(), X.dtype)
+            return None
+        noise = tf.cast(self._noise(), known.dtype)
         return tf.sqrt(noise / (noise + known))
 
     def _log_scales(self) -> tf.Tensor:
         """What the log density of rows exceeds that of scaled rows by, a float64 scalar."""
-        if self.known_variance is None:
-            return tf.zeros([], tf.float64)
         if not has_all_rows():
             raise ValueError("known_variance must be None where rows are on several workers.")
-        scale = tf.cast(self._scale(self.data[0], self.known_variance), tf.float64)
+        scale = tf.cast(self._scale(self.known_variance), tf.float64)
         return tf.cast(self.num_latent_gps, tf.float64) * tf.reduce_sum(tf.math.log(scale))
 
     def _places(self, X: tf.Tensor) -> tf.Tensor:
@@ -260,8 +259,8 @@ class SOLVEGPR(RegressionModel):
 
         def sums(blocks: Sequence[tf.Tensor], _: Sequence[tf.Tensor]) -> collapsed.RowSums:
             X, Y, *known = blocks
-            scale = self._scale(X, *(known or [None]))
-            return self._sums_of(X, Y, scale * self._features(X), scale)
+            scale = self._scale(*(known or [None]))
+            return self._sums_of(X, Y, _times(scale, self._features(X)), scale)
 
         columns = sum(self.inducing_variable.sizes)
         block_rows = max(
@@ -281,12 +280,13 @@ class SOLVEGPR(RegressionModel):
         X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
         inner = sizes[0] if self.bound == "coupled" else sum(sizes)
-        scale = self._scale(X, self.known_variance)
-        A = tf.cast(scale * self._features(X), tf.float64)
+        scale = self._scale(self.known_variance)
+        A = tf.cast(_times(scale, self._features(X)), tf.float64)
         sums = self._sums_of(X, Y, A, scale)
         L = collapsed.inner_factor(sums, noise, inner)
         P = linalg.solve_triangular(L, A[:inner]) / tf.sqrt(noise)  # [inner, N]
-        P *= tf.cast(scale, tf.float64)  # in place of scaled rows and columns of Kff
+        if scale is not None:  # in place of scaled rows and columns of Kff
+            P *= tf.cast(scale, tf.float64)
         return collapsed.tighter_bound(sums, noise, inner, self._projected_trace(P, X))
 
     def _projected_trace(self, P: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
@@ -323,3 +323,8 @@ def _require_bound(bound: Any, X: Any) -> None:
             tf.debugging.assert_less_equal(tf.shape(X)[0], _MAX_PAIRED_ROWS, limit)
     if num_rows > _MAX_PAIRED_ROWS:
         raise ValueError(f"{limit}; data has {num_rows}. Use bound='standard', or fewer rows.")
+
+
+def _times(scale: tf.Tensor | None, value: tf.Tensor) -> tf.Tensor:
+    """Values ``[..., n]`` times factors of rows ``[n]``; None for 1."""
+    return value if scale is None else scale * value
