@@ -116,11 +116,11 @@ CEILINGS = {
     "tests/tables": 0,
     "tests/tables/cli": 1239,
     "tests/tables/estimators": 1058,
-    "tests/tables/fitting": 2412,
+    "tests/tables/fitting": 2428,
     "tests/tables/methods": 584,
     "tests/tables/reading": 1942,
     "tests/tables/report": 389,
-    "tests/training": 3662,
+    "tests/training": 3663,
     "tests/validation": 252,
 }
 MAX_SLACK = 50

@@ -23,6 +23,7 @@ from gpflow_sparse.tables.methods.exact import Exact
 from gpflow_sparse.tables.methods.gpnn import GPnn
 from gpflow_sparse.tables.methods.rows import num_distinct
 from gpflow_sparse.tables.methods.simple import Simple
+from gpflow_sparse.training.calibration import HeldOutPredictions
 
 
 def rows(count, seed=0):
@@ -298,6 +299,21 @@ def test_trees_of_all_folds_replace_those_of_one(monkeypatch):
         for nlpd in (0.1, 0.2):
             compared._keep(Attempt(name, nlpd, 0.0, 0, 1.0))
     assert [attempt.nlpd for attempt in compared.attempts.values()] == [0.2, 0.1]
+
+
+def test_scores_are_those_after_a_calibration_of_the_held_out_rows(monkeypatch):
+    compared = race.Race(two_methods(monkeypatch, "exact"), 60.0, str)
+    monkeypatch.setattr(race, "will_calibrate", lambda *_: True)
+    found = HeldOutPredictions(compared.held_out.train[1] + 3.0, np.array([-1.0, -2.0]), 0.25)
+    monkeypatch.setattr(race, "predict_held_out", lambda *_: found)
+    candidate = Candidate(compared.rest, compared.task.recipe("exact"))
+    compared._score(candidate, time.perf_counter())
+    attempt = compared.attempts["exact"]
+    np.testing.assert_allclose([attempt.nlpd, attempt.error], [1.25, 3.0])
+    candidate.build_seconds, candidate.finish_seconds = 2.0, 3.0
+    assert (compared.best, compared._needed(1.0)) == (candidate, 12.0)
+    candidate.recipe = compared.task.recipe("simple with linear")  # an answer as it is
+    assert compared._needed(1.0) == 1.0
 
 
 def test_a_winner_gets_the_steps_of_the_time_that_is_left_at_a_rate_for_them(monkeypatch):
