@@ -34,7 +34,9 @@ from gpflow_sparse.tables.fitting.calibration import summary
 from gpflow_sparse.tables.fitting.observations import BLOCK
 from gpflow_sparse.tables.fitting.splits import RANDOM, TIME
 from gpflow_sparse.tables.fitting.weights import weights_of_copies
+from gpflow_sparse.tables.methods.base import TREES
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
+from gpflow_sparse.tables.methods.simple import CONSTANT, LINEAR
 from gpflow_sparse.tables.reading.cells import ReadingOptions
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.encoder import TableWarning
@@ -132,6 +134,8 @@ def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool
         scored = score_rows(estimator, *split.test)
         record = described | _results(estimator, split, scored, time.perf_counter() - begin)
         print_scores(estimator, scored, split.kind)
+        if run.method == AUTO and not estimator.attempts_:
+            record["simple_models"] = _simple_models(estimator, split)
         folder.write(record, finished=not (estimator.interrupted_ and steps))
         if plot:
             write_page(folder.path / PAGE, estimator, scored, _shown(record))
@@ -227,6 +231,30 @@ def _results(estimator: Any, split: Split, scored: Scored, seconds: float) -> di
         "versions": {name: version(name) for name in _PACKAGES},
         **summary(estimator.model_),
     }
+
+
+def _simple_models(estimator: Any, split: Split) -> dict[str, dict[str, float]]:
+    """
+    Scores of a constant, a linear model and boosted trees on the test rows, which are printed, for
+    a small table, whose choice has not tried them; none for images.
+    """
+    given, found = estimator.method_options, dict[str, dict[str, float]]()
+    if split.image_shape is not None or "exposure" in given:
+        return found
+    options = {name: given[name] for name in ("likelihood", "seed") if name in given}
+    options["transform"] = estimator.model_.standardizer.y_transform
+    train, common = split.train, {"reading": estimator.reading, "split": estimator.split}
+    for mean in (CONSTANT, LINEAR, TREES):
+        other = type(estimator)("simple", method_options=options | {"mean": mean}, **common)
+        # trees are for one output and no rare classes; the notes of the columns are known
+        with contextlib.suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other.fit(train.X, train.y, train.weights, train.groups)
+            found[mean] = score_rows(other, *split.test).scores
+    error = "error_rate" if split.target.levels else "rmse"
+    rows = [(name, f"{each['nlpd']:.4g}", f"{each[error]:.4g}") for name, each in found.items()]
+    print_table(("beside it, on the same test rows", "NLPD", _TITLES[error]), rows)
+    return found
 
 
 def model_file(path: Path) -> Path:

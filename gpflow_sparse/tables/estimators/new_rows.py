@@ -4,6 +4,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gpflow_sparse.tables.estimators.arguments import (
@@ -61,12 +62,15 @@ class TakesNewRows:
                 "not; fit all rows."
             )
 
+    def _encoded(self: Any, frame: pd.DataFrame) -> np.ndarray:
+        """Checked rows as the encoder has them ``[n, D']``, with logarithms of exposures."""
+        exposed = with_log_exposure(frame, self.recipe_.exposure, self.model_.likelihood)
+        return self.encoder_.transform(exposed)  # type: ignore[no-any-return]
+
     def _standardized(self: Any, X: Any) -> np.ndarray:
         """Rows ``[n, D']`` as the model has them."""
         check_is_fitted(self, "model_")
-        frame, likelihood = self._checked(X, reset=False), self.model_.likelihood
-        frame = with_log_exposure(frame, self.recipe_.exposure, likelihood)
-        inputs = self.encoder_.transform(frame)
+        inputs = self._encoded(self._checked(X, reset=False))
         with np.errstate(over="ignore"):
             rows = self.model_.standardizer.transform_inputs(inputs)
         names = list(self.encoder_.get_feature_names_out())

@@ -83,7 +83,7 @@ def score_rows(
         Y = labels[:, None].astype(np.float64)
     else:
         Y = np.asarray(y, np.float64).reshape(len(frame), -1)
-    inputs = estimator.encoder_.transform(frame)
+    inputs = estimator._encoded(frame)
     found = evaluate(
         estimator._posterior,
         estimator.model_.standardizer,
