@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 
 from gpflow_sparse import inducing_variables as iv
 from gpflow_sparse import models
@@ -483,26 +482,3 @@ def perturb(model, seed=4, scale=0.3):
     for variable in model.trainable_variables:
         variable.assign_add((scale * rng.normal(size=variable.shape)).astype(variable.dtype.name))
     return settle(model)
-
-
-def slopes_by_inputs(model, X, h=2e-4):
-    """
-    Derivatives along one direction of ``X [n, D]`` of weighted sums of the mean and the variance of
-    f and of y: by gradients, and by central differences of fourth order. ``[4]`` each.
-    """
-    rng = np.random.default_rng(8)
-    weights, direction = rng.normal(size=(len(X), 10)), rng.normal(size=X.shape)
-
-    def sums(X):
-        moments = *model.predict_f(X), *model.predict_y(X)
-        return [tf.reduce_sum(weights[:, : m.shape[1]] * m) for m in moments]
-
-    at = tf.constant(X)
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(at)
-        values = sums(at)
-    slopes = [float(tf.reduce_sum(direction * tape.gradient(value, at))) for value in values]
-    two, one = ([np.array(sums(X + s * h * direction)) for s in (-n, n)] for n in (2, 1))
-    differences = (two[0] - two[1] + 8.0 * (one[1] - one[0])) / (12.0 * h)
-    assert np.abs(differences).max() > 1e-3
-    return slopes, differences

@@ -60,6 +60,7 @@ THINNED = {
     "test_grief_weights.py": 3,
     "test_guard.py": 5,
     "test_hybrid.py": 7,
+    "test_input_gradients.py": 32,
     "test_layers.py": 5,
     "test_likelihoods.py": 6,
     "test_local_variance.py": 3,

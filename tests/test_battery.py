@@ -13,16 +13,7 @@ import gpflow_sparse.models
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.models import SWSGP, NearestNeighborClassifier, NearestNeighborGP
-from tests.battery import (
-    MEMBERS,
-    REGRESSIONS,
-    D,
-    N,
-    inputs,
-    perturb,
-    settle,
-    slopes_by_inputs,
-)
+from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb, settle
 
 every_member = pytest.mark.parametrize("member", MEMBERS.values(), ids=list(MEMBERS))
 ALL = MEMBERS | REGRESSIONS
@@ -229,17 +220,6 @@ def test_gradients_equal_central_differences(member):
 
     near, wide = loss_at(h) - loss_at(-h), loss_at(2.0 * h) - loss_at(-2.0 * h)
     np.testing.assert_allclose((8.0 * near - wide) / (12.0 * h), expected, rtol=1e-6)
-
-
-@every_model
-def test_gradients_of_predictions_by_inputs_equal_central_differences(member):
-    """Those of a copy frozen by GPflow too, which predicts the same."""
-    model = perturb(member.build())
-    slopes, differences = slopes_by_inputs(model, XNEW)
-    np.testing.assert_allclose(slopes, differences, rtol=1e-5, atol=1e-8)
-    frozen = gpflow.utilities.freeze(model)
-    assert_same_predictions(model, frozen)
-    np.testing.assert_allclose(slopes_by_inputs(frozen, XNEW)[0], slopes, rtol=1e-10, atol=1e-12)
 
 
 @every_model

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpflow_sparse.data.limits import listed
+from gpflow_sparse.tables.estimators.new_rows import encoded
 from gpflow_sparse.tables.fitting.evaluation import evaluate, standard_errors
 from gpflow_sparse.tables.fitting.starts import resolved
 
@@ -83,7 +84,7 @@ def score_rows(
         Y = labels[:, None].astype(np.float64)
     else:
         Y = np.asarray(y, np.float64).reshape(len(frame), -1)
-    inputs = estimator._encoded(frame)
+    inputs = encoded(estimator, frame)
     found = evaluate(
         estimator._posterior,
         estimator.model_.standardizer,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpflow_sparse.estimators import SparseGPRegressor
-from tests.battery import slopes_by_inputs
+from tests.test_input_gradients import slopes_by_inputs
 
 STEPS = {"num_steps": 10}
 FAST = {"gpnn": {}, "exact": {}, "site_vgp": {}, "swsgp": STEPS}
