@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gpflow_sparse as gs
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.tables.estimators import estimators
+from gpflow_sparse.tables.estimators import base
 from gpflow_sparse.tables.fitting import calibration
 from gpflow_sparse.tables.reading.targets import split_target
 from tests.tables.reading import messy
@@ -204,7 +204,7 @@ def test_intervals_and_samples_agree_with_the_moments(exact):
 
 def test_outliers_are_named_before_training(monkeypatch):
     """Unless the noise has heavy tails, or a logarithm makes the outputs symmetric."""
-    monkeypatch.setattr(estimators, "fit_task", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(base, "fit_task", lambda *_, **__: 1 / 0)
     X, y = smooth(150)
     skewed, y[17] = np.exp(3.0 * y), 1e6
     heavy = [{"likelihood": name} for name in ("student_t", gpflow.likelihoods.StudentT())]

@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 from gpflow_sparse.data import Standardizer
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, TableEncoder
-from gpflow_sparse.tables.estimators import estimators
 
 
 def table(levels):
@@ -41,8 +40,8 @@ def trained(*_, **__):
 FAULTS = {
     "columns": (TableEncoder, "transform_training", interrupt),
     "scales": (Standardizer, "fit", interrupt),
-    "training": (estimators, "fit_task", interrupt),
-    "predictor": (estimators, "fit_task", trained),
+    "training": (base, "fit_task", interrupt),
+    "predictor": (base, "fit_task", trained),
 }
 
 
