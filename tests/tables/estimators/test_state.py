@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from gpflow_sparse.data import Standardizer
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, TableEncoder
+from gpflow_sparse.tables.estimators import base
 
 
 def table(levels):
