@@ -1,13 +1,3 @@
 """Estimators with scikit-learn's interface; they need the extra ``tables``."""
 
-from gpflow_sparse import _names
-from gpflow_sparse.tables.estimators import (
-    Column,
-    SparseGPClassifier,
-    SparseGPRegressor,
-    TableEncoder,
-)
-
-__all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
-
-_names.restrict_dir(__name__, __all__)
+from gpflow_sparse.tables.estimators import *  # noqa: F403

@@ -1,8 +1,7 @@
 """The ``Kuv`` dispatcher: covariance between two sets of inducing variables.
 
 GPflow has ``Kuu`` (a set with itself) and ``Kuf`` (a set with the function). Orthogonal sets need
-one more, a set with another set. Register a pair by
-``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``, in one of its two orders.
+one more, a set with another set.
 """
 
 import copy
@@ -21,7 +20,13 @@ from gpflow_sparse.numerics import devices, linalg
 
 
 class _PairDispatcher(Dispatcher):
-    """Functions of pairs of sets: the one of ``(A, B)`` is that of ``(B, A)`` too, transposed."""
+    """
+    Covariance ``[M1, M2]`` of two sets of inducing variables, ``Kuv(first, second, kernel)``.
+
+    Registered for points with any kernel, for patches with ``gpflow.kernels.Convolutional`` and for
+    those of this package with its own. Register another pair, in one of its two orders, by
+    ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
+    """
 
     def dispatch(self, *types: Any) -> Callable[..., Any] | None:
         found = super().dispatch(*types)
