@@ -74,7 +74,7 @@ SOURCES = [
 # A ceiling falls with every commit that removes lines; it rises only with a sentence in the commit
 # message on what the lines bought.
 CEILINGS = {
-    "gpflow_sparse": 594,
+    "gpflow_sparse": 595,
     "gpflow_sparse/bases": 1772,
     "gpflow_sparse/covariances": 550,
     "gpflow_sparse/data": 1544,
@@ -97,7 +97,7 @@ CEILINGS = {
     "gpflow_sparse/tables/report": 497,
     "gpflow_sparse/training": 3357,
     "gpflow_sparse/validation": 1056,
-    "tests": 5106,
+    "tests": 5178,
     "tests/bases": 1047,
     "tests/bench": 1441,
     "tests/covariances": 154,

@@ -1,8 +1,4 @@
-"""The ``Kuv`` dispatcher: covariance between two sets of inducing variables.
-
-GPflow has ``Kuu`` (a set with itself) and ``Kuf`` (a set with the function). Orthogonal sets need
-one more, a set with another set.
-"""
+"""The ``Kuv`` dispatcher, beside GPflow's ``Kuu`` (of a set) and ``Kuf`` (of a set and f)."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -20,11 +16,10 @@ from gpflow_sparse.numerics import devices, linalg
 
 
 class _PairDispatcher(Dispatcher):
-    """
-    Covariance ``[M1, M2]`` of two sets of inducing variables, ``Kuv(first, second, kernel)``.
+    """Covariance ``[M1, M2]`` of two sets of inducing variables: ``Kuv(first, second, kernel)``.
 
-    Registered for points with any kernel, for patches with ``gpflow.kernels.Convolutional`` and for
-    those of this package with its own. Register another pair, in one of its two orders, by
+    For points and any kernel, patches and ``gpflow.kernels.Convolutional``, and sets of this
+    package and its kernels. Register another pair, in one of its two orders, by
     ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
     """
 
