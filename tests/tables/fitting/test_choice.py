@@ -213,7 +213,7 @@ def test_trees_of_counts_are_refused():
     """They took the counts for log rates."""
     task = Task(table_of(100, 2, num_classes=5), likelihood="poisson")
     task = task.on(dataclasses.replace(task.dataset, num_classes=None))  # counts from 0 to 4
-    with pytest.raises(ValueError, match="^mean must be constant or linear for this target"):
+    with pytest.raises(ValueError, match=r"^mean must be constant or linear for this target"):
         choice.choose(task, "simple")
 
 
