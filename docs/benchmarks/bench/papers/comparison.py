@@ -1,7 +1,6 @@
 """Layouts of pages that compare methods: mean ranks, the automatic choice beside each, pictures."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from bench.figures import new_figure
 from bench.papers.ranks import Ranks, draw_ranks, rank
 from bench.papers.spec import PaperRun, Record, Row
-from bench.papers.tables import by_dataset, grid, mean_cell, records_of
+from bench.papers.tables import by_dataset, grid, mean_cell, records_of, with_derived
 
 AGREEMENT = "agreement"
 """Key of the row that compares libraries at fixed hyperparameters."""
@@ -20,8 +19,6 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 # Training rows of the largest set for which the automatic choice is an exact GP.
 _FEW = 1000
-# Rows without a limit of time.
-_UNLIMITED = ("trees", "linear", "sklearn", "gpboost", "gpboost-exponential")
 _TREES = ("trees", "lightgbm", "catboost", "histogram")
 _REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
 # Colors that are told apart with any color vision (Okabe and Ito), and markers for print.
@@ -30,17 +27,15 @@ _MARKERS = "osD^vPX*<>hd8p"
 
 
 def by_rank(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """Ranks, "auto" beside the others, time, calibration, agreement, and all rows by data set."""
+    """Ranks, "auto" beside the others, all scores, time, calibration and agreement."""
     scored = [record for record in records if record["row"] != AGREEMENT]
     yield from _ranks(run, scored)
     yield from _beside_auto(run, scored)
+    yield from _regression(run, scored)
+    yield from by_dataset(run, [record for record in scored if "rmse" not in record])
     yield from _times(run)
-    yield from _other_budgets(run)
     yield from _calibration(run, scored)
-    yield from _overruns(run, scored)
-    yield from _commits(run, scored)
     yield from _agreement([record for record in records if record["row"] == AGREEMENT])
-    yield from by_dataset(run, scored)
 
 
 def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
@@ -131,14 +126,21 @@ def _beside_auto(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         }
         methods = [key for key in scores if key != "auto"]
         if all((key, "nlpd") in means for key in ("auto", "svgp")):
-            chosen = mean_cell(scores["auto"], "chosen", "")
-            lines.append((name, chosen, *_regret(means, methods)))
-            own = means["auto", "nlpd"]
-            differences[name] = {k: v - own for (k, score), v in means.items() if score == "nlpd"}
+            own = (
+                ("chosen", ""),
+                ("coverage", ".3f"),
+                ("training_seconds", ".0f"),
+                ("peak_gib", ".1f"),
+            )
+            cells = [mean_cell(scores["auto"], *column) for column in own]
+            lines.append((name, *cells, *_regret(means, methods)))
+            least = means["auto", "nlpd"]
+            differences[name] = {k: v - least for (k, part), v in means.items() if part == "nlpd"}
     if not lines:
         return
     header = (
-        *("data set", "chosen", "NLPD - best row", "RMSE or error / best row"),
+        *("data set", "chosen", "95 % coverage", "s", "GiB"),
+        *("NLPD - best row", "RMSE or error / best row"),
         *("NLPD - SVGP(512)", "NLPD - best trees", "CRPS or Brier - best trees"),
     )
     yield "## auto beside the others"
@@ -231,23 +233,51 @@ def _times(run: PaperRun) -> Iterator[str]:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
 
     yield _picture(run, "times", "RMSE against seconds", (max(8.0, 2.6 * len(names)), 4.0), draw)
+    yield from _other_budgets(run)
 
 
 def _other_budgets(run: PaperRun) -> Iterator[str]:
-    """Scores of the rows of other sizes."""
+    """The row "auto" with the times of other sizes."""
     lines = []
     for size in run.paper.rows:
-        for r in _results(run, size) if size != run.size else ():
-            if r["status"] == "done":
-                error = r.get("rmse", r.get("error_rate"))
-                scores = f"{r['training_seconds']:.0f}", f"{error:.4f}", f"{r['nlpd']:.4f}"
-                about = r.get("chosen", ""), r["commit"], str(r["split"])
-                lines.append((r["dataset"], r["title"], *about, *scores))
+        for name in run.paper.datasets if size != run.size else ():
+            same = records_of(_results(run, size), "auto", name)
+            error = "rmse" if "rmse" in (same or [{}])[0] else "error_rate"
+            columns = (("chosen", ""), ("training_seconds", ".0f"), ("splits", "d"))
+            cells = [mean_cell(same, *c) for c in (*columns, (error, ".4f"), ("nlpd", ".4f"))]
+            lines += [(size, name, *cells)] if same else []
     if lines:
-        yield "## Other budgets"
-        yield "Rows of 15 seconds and of five minutes, with the code of their commits."
-        header = ("data set", "", "chosen", "commit", "split", "s", "RMSE or error rate", "NLPD")
-        yield grid(header, lines)
+        yield "*auto* with other times, means over splits:"
+        yield grid(("size", "data set", "chosen", "s", "splits", "RMSE or error", "NLPD"), lines)
+
+
+def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """RMSE and NLPD of all rows, and of published ones, on the regression sets of each size."""
+    known = {record["dataset"] for record in records if "rmse" in record}
+    names = [name for name in run.paper.datasets if name in known]
+    for group, part in _groups_by_size(records, names):
+        lines = []
+        for row in run.all_rows:
+            found = [records_of(records, row.key, name) for name in part]
+            if any(found):
+                lines.append((row.title, *map(_pair, found)))
+        for title, theirs in run.paper.published.items():
+            if set(theirs) & set(part):
+                scores = ([theirs[name]] if name in theirs else [] for name in part)
+                lines.append((f"*paper: {title}*", *map(_pair, scores)))
+        yield f"## Regression, {group}"
+        yield "RMSE, NLPD; – where a row was not run."
+        yield grid(("", *part), lines)
+
+
+def _pair(scores: Sequence[Record]) -> str:
+    """RMSE and NLPD, of records or as printed in a paper, by title."""
+    pairs = (
+        (("rmse", ".3f"), ("nlpd", ".3f"))
+        if "rmse" in (scores or [{}])[0]
+        else (("RMSE", ""), ("NLPD", ""))
+    )
+    return ", ".join(filter(None, (mean_cell(scores, *pair) for pair in pairs))) or "–"
 
 
 def _mark_seconds(axis: Any) -> None:
@@ -262,7 +292,8 @@ def _results(run: PaperRun, size: str) -> list[Record]:
     """Finished records of a size, whichever were run."""
     path = run.folder / f"{replace(run, size=size, rows=(), splits=()).stem}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [record for record in map(json.loads, lines) if record["row"] != AGREEMENT]
+    found = [record for record in map(json.loads, lines) if record["row"] != AGREEMENT]
+    return [with_derived(record) for record in found]
 
 
 def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
@@ -293,34 +324,13 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
 
     yield _picture(run, "calibration", "Coverage less probability", (7.5, 3.8), draw)
-    sizes = sorted((float(np.abs(found).mean()), title) for title, found in curves.items())
-    yield grid(("", "mean error of coverage"), [(title, f"{size:.3f}") for size, title in sizes])
-
-
-def _overruns(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """Rows that took a tenth more than their time."""
-    minutes = {row.key: row.minutes for row in run.all_rows if row.key not in _UNLIMITED}
-    late = [
-        (r["title"], r["dataset"], f"{r['training_seconds']:.0f}")
-        for r in records
-        if r["status"] == "done" and r["training_seconds"] > 66.0 * (minutes.get(r["row"]) or 1e9)
-    ]
-    if late:
-        yield "## Rows that took more than their time"
-        yield "By a tenth or more."
-        yield grid(("", "data set", "s"), late)
-
-
-def _commits(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The version of the code with which rows were run."""
     lines = []
-    for row in run.all_rows:
-        counts = Counter(r["commit"] for r in records if r["row"] == row.key)
-        found = ", ".join(f"{commit} ({count})" for commit, count in counts.items())
-        lines += [(row.title, found)] if found else []
-    yield "## Versions"
-    yield "Commits with which the rows were run, and the numbers of sets and splits."
-    yield grid(("", "commits"), lines)
+    for title, found in sorted(curves.items(), key=lambda pair: np.abs(pair[1]).mean()):
+        same = [r for r in records if r["title"] == title and r["status"] == "done"]
+        seconds, peaks = ([r[key] for r in same] for key in ("training_seconds", "peak_gib"))
+        cells = f"{min(seconds):.0f} to {max(seconds):.0f}", f"{min(peaks):.1f} to {max(peaks):.1f}"
+        lines.append((title, f"{np.abs(found).mean():.3f}", *cells))
+    yield grid(("", "mean error of coverage", "s, all sets", "GiB, all sets"), lines)
 
 
 def _agreement(records: Sequence[Record]) -> Iterator[str]:
