@@ -35,8 +35,7 @@ _MOST_SECONDS = 1.0
 _REFERENCE = ("cpu:0", False, False)
 # Columns of the tables of the page, in this order, of those that were measured.
 _COLUMNS_OF_PAGE = (
-    *("model", "CPU 64", "CPU 32", "GPU 64", "GPU 32", "GPU 64 XLA", "GPU 32 XLA"),
-    *("CPU 64 XLA", "CPU 32 XLA", "gap, GPU 64", "gap, CPU 32", "gap, GPU 32", "MB"),
+    *("model", "CPU 64", "GPU 64", "GPU 32", "GPU 64 XLA", "gap, GPU 64", "gap, GPU 32", "MB"),
 )
 _PAGE = """# Steps and predictions on CPU and GPU
 
