@@ -93,10 +93,12 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     paper, found = run.paper, {key_of(record)[:2]: record for record in records}
     done = {r["dataset"]: r for r in records if r["status"] == "done"}
     sizes = (
-        f"{name}: {r['num_train']} training and {r['num_test']} test rows, {r['steps']} steps "
-        f"({r['epochs']:.0f} epochs)"
+        f"{name}: {r['num_train']} training and {r['num_test']} test rows"
+        + (f", {r['steps']} steps ({r['epochs']:.0f} epochs)" if "epochs" in r else "")
         for name, r in done.items()
     )
+    known = {name for _, name in found} | {name for t in paper.published.values() for name in t}
+    names = [name for name in paper.datasets if name in known]
     yield f"Split {records[-1]['split']}. {'; '.join(sizes)}." if done else ""
 
     def cell(key: tuple[str, str], form: str) -> str:
@@ -106,17 +108,17 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
 
     for section in paper.sections:
         rows = [
-            (row.title, *(cell((row.key, name), section["cell"]) for name in paper.datasets))
+            (row.title, *(cell((row.key, name), section["cell"]) for name in names))
             for row in run.all_rows
-            if any((row.key, name) in found for name in paper.datasets)
+            if any((row.key, name) in found for name in names)
         ]
         column = section.get("published")
         for title, scores in paper.published.items() if column else ():
-            theirs = (scores.get(name, {}).get(column or "", "") for name in paper.datasets)
+            theirs = (scores.get(name, {}).get(column or "", "") for name in names)
             rows.append((f"*paper: {title}*", *theirs))
         yield f"## {section['heading']}" if "heading" in section else ""
         yield section.get("text", "")
-        yield grid(("", *paper.datasets), rows)
+        yield grid(("", *names), rows)
 
 
 def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
