@@ -17,7 +17,6 @@ PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 PARTS = {
     "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
-    "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
     "solvegp_full": ("solvegp", ("kin40k", "protein"), None),
 }
