@@ -301,7 +301,8 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
     def shown(cell: Cell) -> str:
         found = results[cell]
         if isinstance(found, str):
-            return reasons.setdefault(found, f"[{len(reasons) + 1}]")
+            reasons[", ".join(cell[:2])] = found
+            return ""
         return f"{found[0]:.2f} → {found[1]:.2f}"
 
     first = [(basis, *(shown((basis, name)) for name in INFERENCE)) for basis in BASES]
@@ -309,8 +310,9 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
         (*key, *(shown((*key, name)) for name in LIKELIHOODS))
         for key in itertools.product(INDUCING, STRUCTURE, DEPTH)
     ]
+    second = [row for row in second if any(row[3:])]
     third = [(name, *(shown((name, model)) for model in MODELS)) for name in OUTPUTS]
-    listed = [f"- {mark} {reason}" for reason, mark in reasons.items()]
+    listed = [f"- {parts}: {reason}" for parts, reason in reasons.items()]
     return (
         "\n\n".join(
             [
@@ -351,7 +353,7 @@ OTHERS = f"""## Counts, levels, known variances and missing outputs
 The diabetes data with other [outputs](outputs.md), made from the same ones: *SiteVGP* with
 {STEPS} iterations of L-BFGS, the others as above. *DeepGP* has two layers."""
 
-FOOT = "The numbers in brackets stand for the messages with which these cells are refused:"
+FOOT = "Refused, with one layer and with two, for every likelihood:"
 
 
 def main() -> None:

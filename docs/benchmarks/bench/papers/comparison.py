@@ -19,6 +19,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 # Training rows of the largest set for which the automatic choice is an exact GP.
 _FEW = 1000
+_MANY = f"more than {_FEW:,} rows"
 _TREES = ("trees", "lightgbm", "catboost", "histogram")
 _REGRETTED = ("nlpd", "rmse", "error_rate")
 # Colors that are told apart with any color vision (Okabe and Ito), and markers for print.
@@ -81,7 +82,7 @@ def _groups_by_size(
 ) -> Iterator[tuple[str, list[str]]]:
     """Title and names of the sets of more rows than a number, and of those of at most so many."""
     sizes = {record["dataset"]: record["num_train"] for record in records}
-    for title, is_large in ((f"more than {_FEW:,} rows", True), (f"at most {_FEW:,} rows", False)):
+    for title, is_large in ((_MANY, True), (f"at most {_FEW:,} rows", False)):
         part = [name for name in names if (sizes[name] > _FEW) == is_large]
         if part:
             yield title, part
@@ -232,22 +233,24 @@ def _times(run: PaperRun) -> Iterator[str]:
 
 
 def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """RMSE and NLPD of all rows, and of published ones, on the regression sets of each size."""
+    """RMSE and NLPD of all rows, and of published ones, on the regression sets of many rows."""
     known = {record["dataset"] for record in records if "rmse" in record}
-    names = [name for name in run.paper.datasets if name in known]
-    for group, part in _groups_by_size(records, names):
-        lines = []
-        for row in run.all_rows:
-            found = [records_of(records, row.key, name) for name in part]
-            if any(found):
-                lines.append((row.title, *map(_pair, found)))
-        for title, theirs in run.paper.published.items():
-            if set(theirs) & set(part):
-                scores = ([theirs[name]] if name in theirs else [] for name in part)
-                lines.append((f"*paper: {title}*", *map(_pair, scores)))
-        yield f"## Regression, {group}"
-        yield "RMSE, NLPD; – where a row was not run."
-        yield grid(("", *part), lines)
+    groups = dict(_groups_by_size(records, [n for n in run.paper.datasets if n in known]))
+    names, lines = groups.get(_MANY, []), []
+    for row in run.all_rows if names else ():
+        found = [records_of(records, row.key, name) for name in names]
+        if any(found):
+            lines.append((row.title, *map(_pair, found)))
+    for title, theirs in run.paper.published.items() if names else ():
+        scores = ([theirs[name]] if name in theirs else [] for name in names)
+        lines.append((f"*paper: {title}*", *map(_pair, scores)))
+    if lines:
+        yield f"## Regression, {_MANY}"
+        yield (
+            "RMSE, NLPD; – where a row was not run. Sets of fewer rows are in the picture above, and "
+            "with ten splits on [their own page](small_tables.md)."
+        )
+        yield grid(("", *names), lines)
 
 
 def _pair(scores: Sequence[Record]) -> str:

@@ -48,8 +48,7 @@ def _heading(run: PaperRun) -> list[str]:
     command += f" --steps {run.steps}" if run.steps else ""
     command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
     command = paper.command.format(size=run.size) or command
-    by = f"Written by `{command}`; not edited by hand. {paper.citation}. "
-    by += "The rows are described [at the end](#how-it-was-run)."
+    by = f"Written by `{command}`. {paper.citation}. [How it was run](#how-it-was-run)."
     return [f"# {paper.title}", by, *_paragraphs(paper.protocol)]
 
 
