@@ -247,8 +247,8 @@ def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     if lines:
         yield f"## Regression, {_MANY}"
         yield (
-            "RMSE, NLPD; – where a row was not run. Sets of fewer rows are in the picture above, and "
-            "with ten splits on [their own page](small_tables.md)."
+            "RMSE, NLPD; – where a row was not run. Sets of fewer rows are in the picture above, "
+            "and with ten splits on [their own page](small_tables.md)."
         )
         yield grid(("", *names), lines)
 
