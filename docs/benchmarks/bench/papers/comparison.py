@@ -54,11 +54,10 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     widths = [f"{ranks[group, 'NLPD'].critical_difference:.1f} ({group})" for group, _ in groups]
     yield "## Ranks"
     yield (
-        f"Mean ranks over {len(names)} regression sets on which all these methods were run: "
-        f"{', '.join(names)}. Mean ranks that differ by less than "
-        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %), those of "
-        f"sets by size {', '.join(widths)}. Filled circles differ by less from the best. A method "
-        "that failed on a set is the last there."
+        f"Mean ranks over {len(names)} regression sets on which all these methods were run. Mean "
+        f"ranks that differ by less than {some.critical_difference:.1f} may do so by chance "
+        f"(Nemenyi test at 5 %), those of sets by size {', '.join(widths)}. Filled circles differ "
+        "by less from the best. A method that failed on a set is the last there."
     )
     others = sorted({r["dataset"] for r in records if "rmse" in r} - set(names))
     if others:
@@ -209,9 +208,8 @@ def _times(run: PaperRun) -> Iterator[str]:
         return
     yield "## RMSE against time"
     yield (
-        "Of split 0, standardized, one point for each budget of time, and of boosted trees, which "
-        "have none, one point; seconds include the choice, starting values and compilation. Rows "
-        "with one budget are not shown."
+        "Of split 0, one point for each budget of time, and of boosted trees, which have none, one "
+        "point; seconds include the choice, starting values and compilation."
     )
 
     def draw(figure: Any) -> None:
@@ -293,8 +291,7 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield (
         "Fraction of test rows inside the central interval of a probability, less that "
         "probability, a mean over the data sets of the ranks: above zero intervals are too "
-        "wide, below too narrow. Errors of different sets may cancel in the curve; the table has "
-        "the mean of their sizes over sets and probabilities."
+        "wide, below too narrow; the table has the mean size over sets and probabilities."
     )
 
     def draw(figure: Any) -> None:
