@@ -15,8 +15,8 @@ LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_row": tables.by_row,
     "by_rank": comparison.by_rank,
 }
-# Data sets that are named in a cell; of more those are that are not in it.
-_MANY = 12
+# Data sets that are named; of more their number is told.
+_MANY = 4
 
 
 def write_page(run: PaperRun, records: Sequence[Record]) -> Path:
@@ -72,18 +72,14 @@ def _left(run: PaperRun, records: Sequence[Record]) -> list[str]:
     """The chosen tasks that were not run."""
     keys = {key_of(record) for record in records}
     missing: dict[str, list[str]] = {}
-    chosen: dict[str, set[str]] = {}
     for row, name, split in run.tasks():
-        chosen.setdefault(row.title, set()).add(name)
         if (row.key, name, split) not in keys:
             missing.setdefault(row.title, []).append(name)
     lines = []
     for title, names in missing.items():
         counts = Counter(names)
         told = [f"{name}, {n} splits" if n > 1 else name for name, n in counts.items()]
-        if len(counts) > _MANY:
-            others = [name for name in run.paper.datasets if name in chosen[title] - set(names)]
-            told = [" but ".join([f"all {len(chosen[title])}", *filter(None, [", ".join(others)])])]
+        told = [f"{len(counts)} data sets"] if len(counts) > _MANY else told
         lines.append(f"{title} ({', '.join(told)})")
     text = f"The same command continues with {'; '.join(lines)}."
     return ["## Not run yet", text] if lines else []
