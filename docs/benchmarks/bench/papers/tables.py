@@ -112,7 +112,9 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             for row in run.all_rows
             if any((row.key, name) in found for name in names)
         ]
-        column = section.get("published")
+        # of a paper that is run in two sizes, beside the rows of its own size
+        own = run.size == "full" or "full" not in paper.rows
+        column = section.get("published") if own else None
         for title, scores in paper.published.items() if column else ():
             theirs = (scores.get(name, {}).get(column or "", "") for name in names)
             rows.append((f"*paper: {title}*", *theirs))
