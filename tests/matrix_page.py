@@ -296,14 +296,11 @@ CELLS: dict[Cell, Callable[..., Any]] = {
 
 def page(results: dict[Cell, tuple[float, float] | str]) -> str:
     """The text of the page."""
-    reasons: dict[str, str] = {}
+    reasons = {", ".join(cell[:2]): r for cell, r in results.items() if isinstance(r, str)}
 
     def shown(cell: Cell) -> str:
         found = results[cell]
-        if isinstance(found, str):
-            reasons[", ".join(cell[:2])] = found
-            return ""
-        return f"{found[0]:.2f} → {found[1]:.2f}"
+        return "" if isinstance(found, str) else f"{found[0]:.2f} → {found[1]:.2f}"
 
     first = [(basis, *(shown((basis, name)) for name in INFERENCE)) for basis in BASES]
     second = [
@@ -312,7 +309,6 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
     ]
     second = [row for row in second if any(row[3:])]
     third = [(name, *(shown((name, model)) for model in MODELS)) for name in OUTPUTS]
-    listed = [f"- {parts}: {reason}" for parts, reason in reasons.items()]
     return (
         "\n\n".join(
             [
@@ -323,7 +319,7 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
                 OTHERS,
                 grid(("outputs", *MODELS), third),
                 FOOT,
-                "\n".join(listed),
+                "\n".join(f"- {parts}: {reason}" for parts, reason in reasons.items()),
             ]
         )
         + "\n"

@@ -19,6 +19,8 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 # Training rows of the largest set for which the automatic choice is an exact GP.
 _FEW = 1000
+# Sets of rows that are told in a text.
+_FEW_SETS = 2
 _MANY = f"more than {_FEW:,} rows"
 _TREES = ("trees", "lightgbm", "catboost", "histogram")
 _REGRETTED = ("nlpd", "rmse", "error_rate")
@@ -234,11 +236,14 @@ def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """RMSE and NLPD of all rows, and of published ones, on the regression sets of many rows."""
     known = {record["dataset"] for record in records if "rmse" in record}
     groups = dict(_groups_by_size(records, [n for n in run.paper.datasets if n in known]))
-    names, lines = groups.get(_MANY, []), []
+    names, lines, few = groups.get(_MANY, []), [], []
     for row in run.all_rows if names else ():
-        found = [records_of(records, row.key, name) for name in names]
-        if any(found):
-            lines.append((row.title, *map(_pair, found)))
+        found = {name: records_of(records, row.key, name) for name in names}
+        done = [f"{name} {_pair(same)}" for name, same in found.items() if same]
+        if len(done) > _FEW_SETS:
+            lines.append((row.title, *map(_pair, found.values())))
+        elif done:
+            few.append(f"{row.title}: {'; '.join(done)}.")
     for title, theirs in run.paper.published.items() if names else ():
         scores = ([theirs[name]] if name in theirs else [] for name in names)
         lines.append((f"*paper: {title}*", *map(_pair, scores)))
@@ -249,6 +254,7 @@ def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             "and with ten splits on [their own page](small_tables.md)."
         )
         yield grid(("", *names), lines)
+        yield " ".join(few)
 
 
 def _pair(scores: Sequence[Record]) -> str:
