@@ -106,7 +106,8 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             return "–"
         return form.format(**found[key]) if found[key]["status"] == "done" else "failed"
 
-    for section in paper.sections:
+    sections = [part for part in paper.sections if part.get("size", run.size) == run.size]
+    for section in sections:
         rows = [
             (row.title, *(cell((row.key, name), section["cell"]) for name in names))
             for row in run.all_rows
