@@ -96,7 +96,7 @@ class Paper:
     details: Sequence[str] = ()
     """Titles of the last columns of the layout "by_row"."""
     sections: Sequence[Mapping[str, str]] = ()
-    """Tables of the layout "by_metric": heading, text, cell, published column; of one size if named."""
+    """Tables of the layout "by_metric": heading, text, cell, published column, size if of one."""
     picture: Mapping[str, str] = field(default_factory=dict)
     """Learning curves that are drawn: label of the axis by key of a point."""
     kept: Sequence[float] = ()
