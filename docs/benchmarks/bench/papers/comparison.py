@@ -245,7 +245,7 @@ def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         elif done:
             few.append(f"{row.title}: {'; '.join(done)}.")
     for title, theirs in run.paper.published.items() if names else ():
-        scores = ([theirs[name]] if name in theirs else [] for name in names)
+        scores = ([dict(theirs[name])] if name in theirs else [] for name in names)
         lines.append((f"*paper: {title}*", *map(_pair, scores)))
     if lines:
         yield f"## Regression, {_MANY}"
