@@ -53,6 +53,8 @@ class Dataset:
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param notes: sentences on what was inferred when the file or the folder was read.
     :param weights: weights of the training rows [N], positive; None for 1.
+    :param noise_variance: known variances of the noise of the training rows [N], in the units of
+        their outputs squared; None for 0.
     :param groups: whole numbers of the groups of the training rows [N], which are held out
         together; None where each row is a group of its own.
     :param in_time: whether groups of larger numbers are later, and are held out before others.
@@ -68,6 +70,7 @@ class Dataset:
     image_shape: images.ImageShape | None = None
     notes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
+    noise_variance: np.ndarray | None = None
     groups: np.ndarray | None = None
     in_time: bool = False
 
@@ -82,7 +85,7 @@ class Dataset:
         :param rows: their positions [n].
         """
         X, Y = self.train
-        of_rows = {"weights": self.weights, "groups": self.groups}
+        of_rows = {name: getattr(self, name) for name in ("weights", "noise_variance", "groups")}
         taken = {name: found[rows] for name, found in of_rows.items() if found is not None}
         return dataclasses.replace(self, train=(X[rows], Y[rows]), **taken)
 

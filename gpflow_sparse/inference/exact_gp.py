@@ -97,6 +97,8 @@ class ExactGP(NamedTuple):
     """Their squared deviations from it, summed over outputs ``[n]``."""
     powers: Array | None = None
     """How many observations each row of Y stands for in the density ``[n]``."""
+    known: Array | None = None
+    """Known variances of noise beside the others ``[n]``; None for 0."""
     constants: Sequence[Array] = ()
     """Covariances ``[n, n]`` of other terms of the kernel, at variance 1."""
 
@@ -160,6 +162,8 @@ class ExactGP(NamedTuple):
             for scale, constant in zip(at.scales, self.constants, strict=True):
                 block += scale * constant[rows, columns]
         K.reshape(-1)[:: len(K) + 1] += at.noise / self._rates
+        if self.known is not None:
+            K.reshape(-1)[:: len(K) + 1] += self.known
 
     def _factorized(self, K: Array) -> tuple[float, Array]:
         """The log density, and ``K^-1 Y [n, P]``; K is overwritten by its lower factor."""

@@ -49,11 +49,9 @@ class ExactLikelihood:
         X = sets(X)
         X = X - X.mean(axis=1, keepdims=True)  # distances do not depend on a common shift
         profile = PROFILES[type(base)]
-        if rows.counts is None:
-            self.gps = [ExactGP(x, y, profile) for x, y in zip(X, sets(rows.Y), strict=True)]
-        else:
-            each = zip(X, *map(sets, rows[1:]), strict=True)
-            self.gps = [ExactGP(x, y, profile, *repeats) for x, y, *repeats in each]
+        parts = (len(X) * [None] if part is None else sets(part) for part in rows[1:])
+        each = zip(X, *parts, strict=True)
+        self.gps = [ExactGP(x, y, profile, *others) for x, y, *others in each]
         self._own = base.variance, base.lengthscales, noise_variance
 
     @functools.cached_property

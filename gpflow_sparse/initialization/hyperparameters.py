@@ -67,6 +67,7 @@ def subset_hyperparameters(
     seed: int = 0,
     mean_function: MeanFunction | None = None,
     row_weights: Any = None,
+    known_variance: Any = None,
 ) -> float:
     """
     Fit an exact GP to a random subset of rows by L-BFGS and assign the result to the kernel.
@@ -89,12 +90,14 @@ def subset_hyperparameters(
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
+    :param known_variance: of the noise of each row ``[N]``, added to the learned one; None for 0.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
     numbers = num_rows, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
+    weights = row_weights, known_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
     order = np.random.default_rng(checks.require_seed(seed)).permutation(len(rows.X))
     count = min(num_rows, len(order) - len(order) // 5)
     data, others = rows.take(order[:count]), rows.take(order[count : count + num_rows])
@@ -111,6 +114,7 @@ def posterior_mode(
     max_iterations: int = 100,
     mean_function: MeanFunction | None = None,
     row_weights: Any = None,
+    known_variance: Any = None,
 ) -> tuple[float, float]:
     """
     Fit an exact GP to all rows by L-BFGS, and assign the result to the kernel.
@@ -123,6 +127,7 @@ def posterior_mode(
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
+    :param known_variance: of the noise of each row ``[N]``, added to the learned one; None for 0.
     :return: the fitted noise variance, and the log evidence of the outputs, integrated over the
         parameters by Laplace's method, in nats. It compares kernels of any numbers of parameters:
         on few rows a kernel with a lengthscale for every column is often worse than with a common
@@ -131,7 +136,8 @@ def posterior_mode(
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
     numbers = 1, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
+    weights = row_weights, known_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance, summary=_log_evidence)
 
@@ -148,6 +154,7 @@ def local_hyperparameters(
     seed: int = 0,
     mean_function: MeanFunction | None = None,
     row_weights: Any = None,
+    known_variance: Any = None,
 ) -> float:
     """
     Fit independent exact GPs with common hyperparameters to local subsets of rows, by L-BFGS, and
@@ -171,11 +178,13 @@ def local_hyperparameters(
     :param noise_variance: starting value of the noise variance.
     :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
+    :param known_variance: of the noise of each row ``[N]``, added to the learned one; None for 0.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
     numbers = num_rows, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *numbers)
+    weights = row_weights, known_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = held_out(len(rows.X), _HELD_OUT, seed)
     scaled = in_units(kernel, rows.X)[rest]
@@ -200,6 +209,7 @@ def neighbor_log_density(
     seed: int = 0,
     mean_function: MeanFunction | None = None,
     row_weights: Any = None,
+    known_variance: Any = None,
     calibrated: bool = False,
 ) -> float:
     """
@@ -215,6 +225,7 @@ def neighbor_log_density(
     :param num_neighbors: number of neighbors of each among the other rows.
     :param mean_function: the prior mean; None for zero.
     :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
+    :param known_variance: of the noise of each row ``[N]``, added to the learned one; None for 0.
     :param calibrated: with the scale and the tails of a Student t distribution that fit these rows
         best, as for predictions that will be calibrated: few outliers do not decide. Not of fewer
         than 200 rows.
@@ -222,7 +233,8 @@ def neighbor_log_density(
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
-    rows = _require_arguments(X, Y, kernel, mean_function, row_weights, *counts, noise_variance)
+    weights = row_weights, known_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, weights, *counts, noise_variance)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _neighbor_log_density(rows, model, *counts, seed, calibrated)
 
@@ -270,12 +282,16 @@ def _require_arguments(
     Y: Array,
     kernel: Kernel,
     mean_function: MeanFunction | None,
-    row_weights: Any,
+    weights: tuple[Any, Any],
     num_rows: int,
     max_iterations: int,
     noise_variance: float,
 ) -> Rows:
-    """X and Y as tensors, repeated rows merged."""
+    """
+    X and Y as tensors, repeated rows merged.
+
+    :param weights: of rows, and known variances of their noise.
+    """
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
     if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
@@ -284,7 +300,8 @@ def _require_arguments(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    return merge_rows(X, Y, checks.require_row_weights(row_weights, X))
+    known = checks.require_known_variance(weights[1], X)
+    return merge_rows(X, Y, checks.require_row_weights(weights[0], X), known_variance=known)
 
 
 def _fit(

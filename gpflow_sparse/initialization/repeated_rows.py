@@ -70,14 +70,17 @@ class Rows(NamedTuple):
     powers: tf.Tensor | None = None
     """Sum of the powers of the observations at each row: their number where rows have no weights
     and no observation occurs twice, ``[..., n]``; or None."""
+    known: tf.Tensor | None = None
+    """Known noise variances of rows of which none are merged, ``[..., n]``; None for 0."""
 
     def take(self, indices: Any) -> "Rows":
         """Some of the rows, of indices of any shape."""
         return Rows(*(None if part is None else tf.gather(part, indices) for part in self))
 
     def noises(self, noise_variance: tf.Tensor) -> tf.Tensor:
-        """The noise variance of the outputs: one, or one for each mean ``[..., n]``."""
-        return noise_variance if self.counts is None else noise_variance / self.counts
+        """The noise variance of the outputs: one, or one for each row ``[..., n]``."""
+        shared = noise_variance if self.counts is None else noise_variance / self.counts
+        return shared if self.known is None else shared + self.known
 
     def within(self, noise_variance: tf.Tensor) -> tf.Tensor:
         """Log density of all outputs less the log density of the means, ``[..., n]``, or 0."""
@@ -179,7 +182,11 @@ def without_rounding(X: Array) -> Array:
 
 
 def merge_rows(
-    X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None = None, outputs: Array | None = None
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    row_weights: tf.Tensor | None = None,
+    outputs: Array | None = None,
+    known_variance: tf.Tensor | None = None,
 ) -> Rows:
     """
     The distinct rows of a table, in the order in which they occur first; the tensors themselves
@@ -189,7 +196,14 @@ def merge_rows(
     :param Y: ``[N, P]``.
     :param row_weights: positive ``[N]``: how much each counts; None for 1.
     :param outputs: whose equality makes copies, where Y is a transform of them; None for Y.
+    :param known_variance: of the noise of each row ``[N]``, with which rows stay as they are: how
+        outputs of equal inputs are weighed depends on the noise that is learned; None for 0.
+    :raises ValueError: for rows that also have weights.
     """
+    if known_variance is not None:
+        if row_weights is not None:
+            raise ValueError("row_weights must be None for rows with a known_variance.")
+        return Rows(X, Y, known=known_variance)
     given = None if row_weights is None else row_weights.numpy()
     found = observations(X.numpy(), Y.numpy() if outputs is None else outputs, given)
     groups, parts = found.of_inputs, (found.weights, found.powers)

@@ -77,10 +77,16 @@ class Component(tf.Module):
         noise = (self.noise_variance,) if self.noise_variance.trainable else ()
         return (*self.kernel.trainable_parameters, *noise)
 
-    def rows(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> Rows:
+    def rows(
+        self,
+        X: tf.Tensor,
+        Y: tf.Tensor,
+        row_weights: tf.Tensor | None,
+        known_variance: tf.Tensor | None = None,
+    ) -> Rows:
         """Distinct rows with the means of their transformed outputs."""
         transformed = Y if self.transform is None else self.transform.forward(Y)
-        return merge_rows(X, transformed, row_weights, Y.numpy())
+        return merge_rows(X, transformed, row_weights, Y.numpy(), known_variance)
 
     def log_slope(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
         """The sum over observations of the logarithms of the derivatives of the transform."""

@@ -110,6 +110,7 @@ class GPMixture(RegressionModel):
         num_kept: int = 32,
         seed: int = 0,
         row_weights: Any = None,
+        known_variance: Any = None,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; best standardized.
@@ -132,6 +133,8 @@ class GPMixture(RegressionModel):
         :param row_weights: positive ``[N]``, by which noise variances are divided; divided by
             their mean where it is above 1, see :mod:`gpflow_sparse.initialization.repeated_rows`;
             None for 1.
+        :param known_variance: of the noise of each row, at least 0 ``[N]``, to which the noise
+            variance of each component is added; None for 0. Not with weights or transforms.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         kernels = _require_kernels(kernels)
@@ -147,6 +150,9 @@ class GPMixture(RegressionModel):
         self.likelihood.variance = noises[0]
         names = _require_transforms(transforms, len(kernels))
         self.row_weights = checks.require_row_weights(row_weights, self.data[0])
+        self.known_variance = checks.require_known_variance(known_variance, self.data[0])
+        if known_variance is not None and (row_weights is not None or set(names) != {"none"}):
+            raise ValueError("known_variance must be None for rows of weights, and for transforms.")
         fitted = None
         if "yeo-johnson" in names:
             fitted = YeoJohnson.fit(self.data[1].numpy(), self.row_weights)
@@ -364,7 +370,7 @@ class GPMixture(RegressionModel):
     def _rows(self, component: Component) -> Rows:
         """Distinct rows, with the means of the transformed outputs less the prior mean."""
         X, Y = self.data
-        rows = component.rows(X, Y, self.row_weights)
+        rows = component.rows(X, Y, self.row_weights, self.known_variance)
         mean = self.mean_function(rows.X)
         return rows._replace(
             Y=rows.Y - component_checks.require_mean(mean, rows.Y, self.mean_function)

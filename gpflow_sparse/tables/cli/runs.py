@@ -239,7 +239,7 @@ def _simple_models(estimator: Any, split: Split) -> dict[str, dict[str, float]]:
     a small table, whose choice has not tried them; none for images.
     """
     given, found = estimator.method_options, dict[str, dict[str, float]]()
-    if split.image_shape is not None or "exposure" in given:
+    if split.image_shape is not None or {"exposure", "noise_column"} & given.keys():
         return found
     options = {name: given[name] for name in ("likelihood", "seed") if name in given}
     options["transform"] = estimator.model_.standardizer.y_transform
@@ -295,7 +295,10 @@ def read_inputs(
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
+    column, table = estimator.recipe_.noise_column, frame
     frame = estimator.encoder_.select(frame, data)
+    if column in table:
+        frame = frame.assign(**{column: table[column]})
     for note in estimator.encoder_.gaps(frame):
         click.echo(note, err=True)
     return frame, labels

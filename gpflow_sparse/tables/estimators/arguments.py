@@ -15,7 +15,8 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.tables.fitting.observations import is_standardized, require_counts
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
-from gpflow_sparse.tables.reading.cells import clean, plain_numbers
+from gpflow_sparse.tables.reading.cells import cells_of, clean, numbers, plain_numbers
+from gpflow_sparse.tables.reading.tables import as_pandas
 from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Rows whose joint covariance is one matrix.
@@ -105,6 +106,60 @@ def with_log_exposure(X: pd.DataFrame, column: str | None, likelihood: Any) -> p
             "drop these rows."
         )
     return X.assign(**{column: np.log(values)})
+
+
+def without_noise(
+    X: pd.DataFrame | Any, column: str | None
+) -> tuple[pd.DataFrame | Any, np.ndarray | None]:
+    """
+    Rows without the column of known noise variances, and these ``[N]``; None where it is not there.
+
+    :param X: a frame, or what has no such column.
+    :param column: None for none.
+    :raises ValueError: unless there is a finite number of at least 0 in every row.
+    """
+    X = as_pandas(X)
+    if column is None or not isinstance(X, pd.DataFrame) or column not in X:
+        return X, None
+    values = numbers(cells_of(X[column]))
+    return X.drop(columns=column), _require_variances(values, f"noise_column {column!r}", len(X))
+
+
+def known_noise(
+    noise_variance: Any, in_column: np.ndarray | None, y: np.ndarray, weights: Any, column: Any
+) -> np.ndarray | None:
+    """
+    Known variances of the noise of all rows ``[N]``; None where there are none.
+
+    :param noise_variance: an argument of ``fit``: one number, or one for each row; or None.
+    :param in_column: those of the column of this name.
+    :raises ValueError: for wrong ones, a column that is missing, several outputs, and weights.
+    """
+    found = in_column
+    if noise_variance is not None:
+        values = np.asarray(noise_variance, np.float64)
+        values = np.full(len(y), values) if values.ndim == 0 else values
+        found = _require_variances(values, "noise_variance", len(y))
+    if column is not None and (in_column is None or noise_variance is not None):
+        raise ValueError(
+            f"noise_column must be a column of X, in place of noise_variance; got {column!r}."
+        )
+    if found is not None and (weights is not None or y.size != len(y)):
+        raise ValueError(
+            "noise_variance is for one output and rows without sample_weight; fit an estimator for "
+            "each output."
+        )
+    return found
+
+
+def _require_variances(values: np.ndarray, name: str, num_rows: int) -> np.ndarray:
+    good = (values >= 0.0) & np.isfinite(values)
+    if values.shape != (num_rows,) or not good.all():
+        raise ValueError(
+            f"{name} must be a finite number of at least 0 in each of {num_rows} rows, got shape "
+            f"{values.shape} with {int((~good).sum())} others."
+        )
+    return values
 
 
 def decimals_of(Y: np.ndarray) -> int | None:

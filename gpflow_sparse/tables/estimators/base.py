@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
 from gpflow_sparse.tables.estimators.arguments import (
     require_parameters,
     with_log_exposure,
+    without_noise,
 )
 from gpflow_sparse.tables.estimators.new_rows import conditioned, require_known, standardized
 from gpflow_sparse.tables.fitting.calibration import will_calibrate
@@ -78,6 +79,7 @@ class SparseGPEstimator(BaseEstimator):
         weights: np.ndarray | None,
         labels: Sequence[str] = (),
         groups: np.ndarray | None = None,
+        noise_variance: np.ndarray | None = None,
     ) -> Any:
         """
         Encode the inputs, choose and train a model of the standardized rows.
@@ -86,11 +88,13 @@ class SparseGPEstimator(BaseEstimator):
         :param weights: weights of the rows [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         :param groups: labels of the groups of the rows [N]; None for none.
+        :param noise_variance: known variances of the noise of the outputs [N]; None for 0.
         """
         begin = time.perf_counter()
         require_parameters(self)
         if not labels:
-            X, Y, weights, groups = self._without_copies(X, Y, weights, groups)
+            of_rows = weights, groups, noise_variance
+            X, Y, weights, groups, noise_variance = self._without_copies(X, Y, *of_rows)
         is_class = bool(labels)
         y = Y[:, 0] if is_class else Y
         found = groups_of(X, y, self.split, groups, is_class=is_class, reading=self.reading)
@@ -103,9 +107,10 @@ class SparseGPEstimator(BaseEstimator):
             self.method,
             options,
             likelihood=likelihood,
-            tries_transforms=self.method == AUTO and self.kernel is None,
+            tries_transforms=self.method == AUTO and self.kernel is None and noise_variance is None,
             reading=self.reading,
             weights=weights,
+            noise_variance=noise_variance,
             labels=labels,
             groups=found,
         )
@@ -184,8 +189,11 @@ class SparseGPEstimator(BaseEstimator):
 
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
+        check_is_fitted(self, "model_")
+        X, noise_variance = without_noise(X, self.recipe_.noise_column)
         rows = standardized(self, X)
-        return Observations(self._posterior, self.model_.standardizer, rows)
+        posterior, standardizer = self._posterior, self.model_.standardizer
+        return Observations(posterior, standardizer, rows, noise_variance=noise_variance)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

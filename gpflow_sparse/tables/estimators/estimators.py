@@ -13,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gpflow_sparse.tables.estimators.arguments import (
     decimals_of,
+    known_noise,
     require_function,
     require_joint,
     require_numbers,
     require_one_type,
     require_target,
     row_weights,
+    without_noise,
 )
 from gpflow_sparse.tables.estimators.base import SparseGPEstimator
 from gpflow_sparse.tables.estimators.draws import (
@@ -89,7 +91,12 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     @atomic
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        noise_variance: Any = None,
     ) -> "SparseGPRegressor":
         """
         Train on the rows of a table. A call that raises or is interrupted keeps the last fit.
@@ -105,29 +112,48 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             that take weights.
         :param groups: labels of groups of rows [N], such as patients, which are held out together
             where methods are compared and variances corrected; None for none.
-        :raises ValueError: for wrong shapes, an unknown method or one that takes no weights, or a
-            likelihood that does not fit.
+        :param noise_variance: known variances of the noise of the rows [N], or one of all rows, in
+            the units of ``y`` squared; nearly zero, such as 1e-6, for values without noise. The
+            method learns a variance beyond them, a tenth of their mean by its prior median. It is
+            for one output, not transformed, and for the methods "auto", "mixture", "exact", "gpnn"
+            and "solvegpr"; variances are not calibrated. New observations have the variance beyond
+            the known ones: add theirs, or name a column of X by ``noise_column`` of
+            ``method_options``, which is used in rows to predict too, where it is there.
+        :raises ValueError: for wrong shapes, an unknown method or one that takes no weights or
+            known variances, or a likelihood that does not fit.
         """
+        column = (self.method_options or {}).get("noise_column")
+        X, in_column = without_noise(X, column)
         frame = self._checked(X, ensure_min_samples=2)
         require_target(frame, y, self)
         y = require_numbers(y)
         self._one_dimensional, self.decimals_ = y.ndim == 1, decimals_of(y)
         weights, used = row_weights(sample_weight, len(y))
+        known = known_noise(noise_variance, in_column, y, sample_weight, column)
         labels = group_labels(groups, len(y))
         frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
-        return self._fit(frame, Y, weights, groups=None if labels is None else labels[used])
+        groups = None if labels is None else labels[used]
+        return self._fit(frame, Y, weights, groups=groups, noise_variance=known)
 
     def _without_copies(
-        self, X: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None
-    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """The rows that are not copies of others, their weights, and their groups."""
-        kept, summed, note = distinct_rows_of(X, Y, weights)
+        self,
+        X: pd.DataFrame,
+        Y: np.ndarray,
+        weights: np.ndarray | None,
+        groups: np.ndarray | None,
+        known: np.ndarray | None,
+    ) -> Any:
+        """The rows that are not copies of others, their weights, groups, and noise variances."""
+        observed = Y if known is None else np.column_stack([Y, known])
+        kept, summed, note = distinct_rows_of(X, observed, weights)
         if note:
             warnings.warn(note, stacklevel=6)
         if weights is None:
             conformal = bool((self.method_options or {}).get("conformal"))
             summed = weights_of_copies(summed, self.method, conformal)
-        return X.iloc[kept], Y[kept], summed, None if groups is None else groups[kept]
+        if known is not None:  # a copy is no second measurement of half the variance
+            summed, known = None, known[kept]
+        return X.iloc[kept], Y[kept], summed, None if groups is None else groups[kept], known
 
     def predict(
         self,

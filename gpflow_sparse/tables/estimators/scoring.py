@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpflow_sparse.data.limits import listed
+from gpflow_sparse.tables.estimators.arguments import without_noise
 from gpflow_sparse.tables.estimators.new_rows import encoded
 from gpflow_sparse.tables.fitting.evaluation import evaluate, standard_errors
 from gpflow_sparse.tables.fitting.starts import resolved
@@ -68,6 +69,7 @@ def score_rows(
     :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
         the estimator.
     """
+    X, noise_variance = without_noise(X, estimator.recipe_.noise_column)
     frame, num_classes = estimator.encoder_.select(X), None
     if len(frame) != len(y) or not len(frame):
         raise ValueError(
@@ -92,6 +94,7 @@ def score_rows(
         Y,
         num_classes,
         row_weights=row_weights,
+        noise_variance=noise_variance,
     )
     errors = standard_errors(found[0], Y, found[1], row_weights, clusters)
     return Scored(frame, inputs, Y, *found, errors)

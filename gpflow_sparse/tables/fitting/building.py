@@ -19,10 +19,16 @@ from gpflow_sparse.tables.fitting.observations import (
     log_rates,
     make_likelihood,
 )
-from gpflow_sparse.tables.fitting.starts import DEFAULT_NOISE, InitialHyperparameters
+from gpflow_sparse.tables.fitting.starts import (
+    DEFAULT_NOISE,
+    InitialHyperparameters,
+    starting_noise,
+)
+from gpflow_sparse.tables.fitting.task import Task
 from gpflow_sparse.tables.fitting.tree_mean import TreeMean, fit_tree_mean, weight_beside
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.options import Points
+from gpflow_sparse.tables.methods.registry import AUTO, RECIPES, kind_of
 from gpflow_sparse.tables.methods.rows import random_rows
 from gpflow_sparse.tables.methods.simple import Simple
 from gpflow_sparse.validation import checks
@@ -108,7 +114,7 @@ def _start_of(
     if _makes_kernel(recipe, kernel):
         if recipe.has_tree_mean and mean is None:
             mean = fit_tree_mean(dataset, recipe.seed)
-        return kernel, DEFAULT_NOISE, mean
+        return kernel, starting_noise(dataset), mean
     kernel = copy.deepcopy(kernel)
     starts = InitialHyperparameters(
         dataset, likelihood, kernel, until=until, exposure=recipe.exposure
@@ -118,7 +124,7 @@ def _start_of(
     if mean is not None:
         starts = starts.about(mean)
     if start is not None:  # its values replace kernel and noise
-        return starts.untrained_kernel(recipe), DEFAULT_NOISE, mean
+        return starts.untrained_kernel(recipe), starts.noise_variance, mean
     if kernel is None or noise_variance is None:
         kernel, noise_variance = starts.find(recipe)[:2]
     return kernel, noise_variance, mean
@@ -139,6 +145,8 @@ def _built(
         mean.remember(rows[0])
     if dataset.weights is not None and recipe.holds_data:
         given["row_weights"] = dataset.weights
+    if dataset.noise_variance is not None:
+        given["known_variance"] = dataset.noise_variance
     model = recipe.build(rows, kernel, likelihood, **given)
     _complete_mean(model, dataset, mean, recipe.exposure)
     return model
@@ -236,6 +244,25 @@ def require_unweighted(recipe: Recipe, dataset: Dataset) -> None:
         raise ValueError(
             f"weights of rows must be 1 for method {recipe.name}, which cannot weigh rows; take "
             "auto or solvegp."
+        )
+
+
+def require_known_noise(task: Task, method: str) -> None:
+    """:raises ValueError: for known noise variances that the method or the noise does not take."""
+    if task.dataset.noise_variance is None:
+        if task.options.get("noise_column"):
+            raise ValueError(
+                "noise_column is for regression with the estimators and the command line; leave it "
+                "out."
+            )
+        return
+    if not task.is_gaussian:
+        raise ValueError("noise_variance is for Gaussian noise: leave out the likelihood.")
+    if not kind_of(method).takes_noise:
+        takers = ", ".join(name for name, kind in RECIPES.items() if kind.takes_noise)
+        raise ValueError(
+            f"noise_variance must be None for method {method}, whose noise has one variance; take "
+            f"{AUTO}, or of {takers}."
         )
 
 

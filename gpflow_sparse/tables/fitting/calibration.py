@@ -24,6 +24,8 @@ _CONFORMAL_ROWS = 3 * LEAST_ROWS
 
 def will_calibrate(recipe: Recipe, dataset: Dataset) -> bool:
     """Whether a model of these training rows is calibrated."""
+    if dataset.noise_variance is not None:  # factors are of noise that all rows have
+        return False
     return recipe.can_calibrate and (dataset.num_train >= MIN_ROWS or recipe.conformal)
 
 
@@ -63,6 +65,8 @@ def _require_conformal(recipe: Recipe, dataset: Dataset) -> None:
         )
     elif dataset.weights is not None:
         wrong = "for rows of weights: residuals count equally"
+    elif dataset.noise_variance is not None:
+        wrong = "for rows with known noise variances"
     elif dataset.num_train < _CONFORMAL_ROWS:
         wrong = (
             f"for fewer than {_CONFORMAL_ROWS} training rows, of which {LEAST_ROWS} are held out; "

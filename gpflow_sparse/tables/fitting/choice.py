@@ -4,7 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gpflow_sparse.tables.fitting.attempts import Choice
-from gpflow_sparse.tables.fitting.building import require_outputs, require_unweighted
+from gpflow_sparse.tables.fitting.building import (
+    require_known_noise,
+    require_outputs,
+    require_unweighted,
+)
 from gpflow_sparse.tables.fitting.race import Race
 from gpflow_sparse.tables.fitting.task import Task, candidates
 from gpflow_sparse.tables.fitting.tree_mean import takes_trees
@@ -34,7 +38,8 @@ def choose(
     Where the model will be calibrated, the rows for that are left out of all this, and log
     densities of the held-out rows are calibrated by cross-validation. A model that fails, or whose
     log density is NaN, is left out; the reason of the choice names it. Tables of at most 1,000 rows
-    with one candidate have no choice, and all rows are for its training.
+    with one candidate, and tables with known noise variances, have no choice, and all rows are for
+    the training.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.
@@ -43,11 +48,13 @@ def choose(
         candidate fails.
     """
     require_outputs(task.dataset, task.likelihood)
+    require_known_noise(task, method)
     if method != AUTO:
         return Choice(_asked_for(method, task), f"{method} was asked for.")
     recipe_of(AUTO, **task.options)  # refuses options that no method has
     names = candidates(task)
-    if len(names) == 1 and (task.has_images or not task.is_long):
+    known = task.dataset.noise_variance is not None
+    if len(names) == 1 and (task.has_images or known or not task.is_long):
         kind = "images" if task.has_images else f"tables of this kind with {task.num_rows} rows"
         return Choice(task.recipe(names[0]), f"{names[0]} is the method for {kind}.")
     race = Race(task, seconds, report)

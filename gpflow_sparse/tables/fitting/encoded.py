@@ -32,6 +32,7 @@ def encoded_rows(
     tries_transforms: bool = False,
     reading: ReadingOptions | None = None,
     weights: np.ndarray | None = None,
+    noise_variance: np.ndarray | None = None,
     labels: Sequence[str] = (),
     groups: Groups = INDEPENDENT,
 ) -> tuple[TableEncoder, Dataset]:
@@ -49,6 +50,8 @@ def encoded_rows(
         "none".
     :param reading: how cells are read where they do not show it.
     :param weights: weights of the rows [N], positive; None for 1.
+    :param noise_variance: known variances of the noise of the outputs [N], of which there is one in
+        each row, and which are not transformed; None for 0.
     :param labels: names of the classes; none for regression.
     :param groups: of the rows that are held out together.
     :raises ValueError: for a transform of outputs that are not standardized, or a shape of images
@@ -79,6 +82,8 @@ def encoded_rows(
         least = _CONSTANT * np.maximum(np.abs(outputs[0]), 1.0)
         standardizer.y_scale.assign(np.where(constant, least, standardizer.y_scale.numpy()))
     rows = standardizer.transform(X, Y)
+    if noise_variance is not None:
+        noise_variance = noise_variance / standardizer.y_scale.numpy() ** 2
     return encoder, Dataset(
         name="the data",
         train=rows,
@@ -89,6 +94,7 @@ def encoded_rows(
         standardizer=standardizer,
         image_shape=shape,
         weights=weights,
+        noise_variance=noise_variance,
         groups=groups.of_row,
         in_time=groups.in_time,
     )

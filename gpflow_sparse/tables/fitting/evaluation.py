@@ -30,6 +30,7 @@ def evaluate(
     num_classes: int | None = None,
     chunk_size: int = 4096,
     row_weights: np.ndarray | None = None,
+    noise_variance: np.ndarray | None = None,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """
     Metrics and predictions in original units.
@@ -40,6 +41,8 @@ def evaluate(
     :param num_classes: None for regression.
     :param chunk_size: rows per call of the model; bounds the memory.
     :param row_weights: weights of the rows ``[N]``, 2 counts a row twice; None for 1.
+    :param noise_variance: known part of the variance of each observation ``[N]``, in original
+        units; None for 0.
     :return: metrics by name (regression: rmse, mae and r2 of the point predictions, nlpd, crps,
         coverage of the 95 % intervals of :meth:`Observations.interval`, and rmse and nlpd of
         standardized outputs; classification: error_rate, nlpd, brier, ece), and the predictions
@@ -50,7 +53,12 @@ def evaluate(
         every observation; likelihoods without draws are replaced by a Gaussian with mean and
         variance of the observation.
     """
-    density = standardizer.predict_log_density(model, X, Y, chunk_size)
+    rows = standardizer.transform_inputs(X)
+    found = Observations(model, standardizer, rows, chunk_size, noise_variance)
+    if found.has_known_noise:
+        density = found.log_density(Y)
+    else:
+        density = standardizer.predict_log_density(model, X, Y, chunk_size)
     nlpd = -float(np.average(density, weights=row_weights))
     if num_classes is not None:
         P = class_probabilities(standardizer.predict_y(model, X, chunk_size)[0], num_classes)
@@ -61,7 +69,6 @@ def evaluate(
             "ece": metrics.ece(Y, P, row_weights=row_weights),
         }
         return scores, {"probabilities": P, "density": density}
-    found = Observations(model, standardizer, standardizer.transform_inputs(X), chunk_size)
     crps, pit, central = found.compare(Y)
     point, _, variance = found.original
     calibration = getattr(model, "calibration", None)
@@ -148,15 +155,26 @@ class Observations:
     :param model: a model, or the predictor of a recipe.
     :param rows: standardized inputs ``[N, D]``.
     :param chunk_size: rows in a call of the model.
+    :param noise_variance: known part of the variance of each observation ``[N]``, in original
+        units, beside which a mixture counts as the Gaussian of its mean and variance; None for 0.
     """
 
     def __init__(
-        self, model: Any, standardizer: Standardizer, rows: np.ndarray, chunk_size: int = 4096
+        self,
+        model: Any,
+        standardizer: Standardizer,
+        rows: np.ndarray,
+        chunk_size: int = 4096,
+        noise_variance: np.ndarray | None = None,
     ) -> None:
         self.standardizer, self.rows = standardizer, rows
         self._model, self._chunk_size = model, chunk_size
         likelihood = getattr(model, "likelihood", None)
-        self._has_quantiles = bool(getattr(model, "has_quantiles", False))
+        self._known: Any = 0.0
+        if noise_variance is not None:
+            self._known = noise_variance[:, None] / standardizer.y_scale.numpy() ** 2
+        self.has_known_noise = noise_variance is not None
+        self._has_quantiles = getattr(model, "has_quantiles", False) and not self.has_known_noise
         # Gaussian noise, as in inference over the weights of a GRIEF
         self._is_gaussian = not self._has_quantiles and (
             likelihood is None or isinstance(likelihood, gpflow.likelihoods.Gaussian)
@@ -169,7 +187,13 @@ class Observations:
     @functools.cached_property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of standardized observations ``[N, P]``."""
-        return self._moments("predict_y")
+        mean, variance = self._moments("predict_y")
+        return mean, variance + self._known
+
+    def log_density(self, Y: np.ndarray) -> np.ndarray:
+        """Log densities ``[N]`` of Gaussian observations ``Y [N, P]``, not transformed."""
+        mean, _, variance = self.original
+        return stats.norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=1)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def _moments_of_f(self) -> tuple[np.ndarray, np.ndarray]:

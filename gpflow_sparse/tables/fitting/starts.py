@@ -38,6 +38,9 @@ COLUMNS, GRADIENTS = "columns", "gradients"
 """Metrics: lengthscales along the columns of X, or along the axes of the gradients of a model."""
 DEFAULT_NOISE = 0.1
 """Noise variance without a fit, as a fraction of the variance of the outputs."""
+# The same beyond known variances, as a fraction of their mean; and its least value, above the lower
+# bound of GPflow's Gaussian likelihood.
+_BEYOND_KNOWN, _LEAST_NOISE = 0.1, 2e-6
 # Rows of a table, in multiples of a random subset, from which local subsets are tried too.
 _MIN_FOR_LOCAL = 4
 # Least number of training rows for a choice of the kernel, and rows by which starts are compared,
@@ -122,6 +125,7 @@ class InitialHyperparameters:
         """
         self._dataset, self._given, self._until = dataset, kernel, until
         self._likelihood, self._variance = likelihood, variance
+        self.noise_variance = starting_noise(dataset)
         self.is_fitted = dataset.num_classes is None and is_standardized(likelihood)
         if has_heavy_tails(likelihood):  # the noise of exact GPs has none
             rows = (dataset.train[0], np.clip(dataset.train[1], -_LARGEST, _LARGEST))
@@ -215,6 +219,7 @@ class InitialHyperparameters:
             num_neighbors=_AXES_NEIGHBORS,
             noise_variance=noise_variance,
             row_weights=rest.weights,
+            known_variance=rest.noise_variance,
         )
         axes, slopes = initialization.gradient_axes(model, rest.train[0], seed=trial.seed)
         if not slopes[0] > 0.0:
@@ -230,19 +235,19 @@ class InitialHyperparameters:
     def _fit_once(self, trial: _Trial) -> Hyperparameters:
         """:raises ValueError: if the fit fails."""
         rows, seed = self._dataset.train, trial.seed + trial.draw
-        weights: dict[str, Any] = {"row_weights": self._dataset.weights}
+        start = self._of_rows | {"noise_variance": self.noise_variance}
         begin = time.perf_counter()
         kernel = self._kernel(trial)
         log_evidence = float("nan")
         if trial.all_rows:
-            noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel, **weights)
+            noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel, **start)
         elif trial.num_rows is None:
             noise_variance = initialization.local_hyperparameters(
-                *rows, kernel, seed=seed, **weights
+                *rows, kernel, seed=seed, **start
             )
         else:
             noise_variance = initialization.subset_hyperparameters(
-                *rows, kernel, num_rows=trial.num_rows, seed=seed, **weights
+                *rows, kernel, num_rows=trial.num_rows, seed=seed, **start
             )
         seconds = time.perf_counter() - begin
         if trial.along is not None:
@@ -260,9 +265,15 @@ class InitialHyperparameters:
             noise_variance,
             num_held_out=_HELD_OUT,
             seed=trial.seed,
-            row_weights=self._dataset.weights,
             calibrated=True,
+            **self._of_rows,
         )
+
+    @property
+    def _of_rows(self) -> dict[str, Any]:
+        """Weights of the rows, and known variances of their noise."""
+        data = self._dataset
+        return {"row_weights": data.weights, "known_variance": data.noise_variance}
 
 
 class StartSearch:
@@ -305,7 +316,8 @@ class StartSearch:
     def best(self) -> Hyperparameters:
         """The best start so far, not to be changed; median lengthscales before the first fit."""
         if not self._ranked:
-            return Hyperparameters(self._starts.untrained_kernel(self._recipe), DEFAULT_NOISE)
+            kernel = self._starts.untrained_kernel(self._recipe)
+            return Hyperparameters(kernel, self._starts.noise_variance)
         return self._starts.fit(self._ranked[-1])
 
     def advance(self, until: float = math.inf) -> bool:
@@ -399,6 +411,12 @@ class StartSearch:
             yield AXES, [best._replace(num_rows=subset, along=best) for subset in subsets]
             if not self._ranked or self._ranked[-1].along != best:
                 return
+
+
+def starting_noise(dataset: Dataset) -> float:
+    """The start, and the median of the prior, of the noise variance that is learned."""
+    known = dataset.noise_variance
+    return DEFAULT_NOISE if known is None else max(_LEAST_NOISE, _BEYOND_KNOWN * float(known.mean()))
 
 
 def resolved(recipe: Any, kernel: gpflow.kernels.Kernel) -> Any:

@@ -100,6 +100,7 @@ def candidates(task: Task) -> list[str]:
         for kind in RECIPES.values()
         if (task.is_gaussian or not kind.for_classes)
         and (task.dataset.weights is None or kind.takes_weights)
+        and (task.dataset.noise_variance is None or kind.takes_noise)
         and not kind.reason_against(task)
     ]
     return [

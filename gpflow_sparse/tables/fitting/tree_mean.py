@@ -275,6 +275,7 @@ def weight_beside(
         num_neighbors=_NEIGHBORS,
         noise_variance=noise_variance,
         row_weights=rest.weights,
+        known_variance=rest.noise_variance,
     )
     X, y = held_out.train[0], held_out.train[1][:, 0]
     trees = mean.out_of_fold[order[:count], 0]

@@ -100,6 +100,8 @@ class Recipe:
     """Whether the model holds its rows, and their weights."""
     takes_weights: ClassVar[bool] = False
     """Whether training rows may have weights."""
+    takes_noise: ClassVar[bool] = False
+    """Whether the noise of training rows may have known variances."""
     takes_conformal: ClassVar[bool] = True
     """Whether intervals may be those of held-out residuals."""
 
@@ -120,6 +122,12 @@ class Recipe:
         None,
         "Column of the exposures of counts, such as times or populations: rates are relative to "
         "it, by its logarithm in the prior mean.",
+    )
+    noise_column: str | None = option(
+        None,
+        "Column of known variances of the noise of the target in each row, in its units squared, "
+        "which is no input; the method learns what there is beyond them. Intervals of rows to "
+        "predict have the variances of this column, where it is there.",
     )
     calibrate: bool = option(
         True,

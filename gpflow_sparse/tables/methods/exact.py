@@ -21,6 +21,7 @@ class Exact(options.ComparedKernel):
     title = "Exact GP"
     idea = "GPflow's exact regression, for at most 10,000 rows"
     for_classes = "solvegp"
+    takes_noise = True
 
     ard: bool = option(
         True,
@@ -45,7 +46,7 @@ class Exact(options.ComparedKernel):
             )
         X, Y = map(gpflow.utilities.to_default_float, data)
         noise_variance = likelihood.variance.numpy()
-        if "row_weights" in given:
+        if given.keys() & {"row_weights", "known_variance"}:
             # GPR has one noise variance for all rows; a mixture of one kernel is the same model
             return gs.models.GPMixture((X, Y), [kernel], noise_variance=noise_variance, **given)
         return gpflow.models.GPR((X, Y), kernel, noise_variance=noise_variance, **given)

@@ -30,6 +30,7 @@ class GPnn(options.ComparedKernel):
         "subsets"
     )
     for_classes = "dirichlet_gpnn"
+    takes_noise = True
 
     num_neighbors: int | None = option(
         None,
@@ -52,7 +53,8 @@ class GPnn(options.ComparedKernel):
 
     @classmethod
     def variants(cls, task: Any) -> dict[str, dict[str, Any]]:
-        has_trees = "mean" not in task.options and task.num_outputs == 1
+        plain = task.num_outputs == 1 and task.dataset.noise_variance is None
+        has_trees = "mean" not in task.options and plain
         return {"": {}, **({TREES: {"mean": TREES}} if has_trees else {})}
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
@@ -68,7 +70,7 @@ class GPnn(options.ComparedKernel):
         """
         affordable = math.inf if math.isinf(seconds) else 0.5 * seconds / _row_seconds(model)
         self._add_neighbors(model, affordable)
-        if self.can_calibrate:
+        if self.can_calibrate and model.known_variance is None:
             share = min(1.0, _FEW / model.neighbors.num_neighbors)
             most = max(1, int(_LEFT_OUT * share))
             if affordable * share**2 >= min(most, _LEAST_ROWS):

@@ -35,6 +35,7 @@ class Mixture(Recipe):
     title = "GP mixture"
     idea = "exact GPs of nine kernels, integrated over their hyperparameters; at most 5,000 rows"
     takes_weights = True
+    takes_noise = True
     for_classes = "site_vgp"
     holds_data = True
     takes_conformal = False
@@ -69,6 +70,9 @@ class Mixture(Recipe):
                 f"method mixture takes at most {MAX_ROWS} rows, got {num_rows}; take auto."
             )
         chosen = _COMPONENTS[: self.num_components]
+        if "known_variance" in given:  # which is of the outputs themselves
+            chosen = tuple(component for component in chosen if component[2] == "none")
+            given["noise_variance"] = likelihood.variance.numpy()
         kernels = [
             gs.kernels.table_kernel(getattr(gpflow.kernels, profile), num_columns, ard=ard)
             for profile, ard, _ in chosen

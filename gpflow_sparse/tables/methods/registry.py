@@ -67,6 +67,7 @@ class Auto(Recipe):
     title = "Automatic choice"
     idea = "the method that predicts held-out rows best, of those that suit the table"
     takes_weights = True
+    takes_noise = True
 
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -17,6 +17,7 @@ class SolveGPR(Steps, options.Points):
     title = "SOLVE-GP regression"
     idea = "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise"
     for_classes = "solvegp"
+    takes_noise = True
     holds_data = True
 
     num_orthogonal: int = options.num_orthogonal()
