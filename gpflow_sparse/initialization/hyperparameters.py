@@ -95,9 +95,8 @@ def subset_hyperparameters(
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
-    numbers = num_rows, max_iterations, noise_variance
-    weights = row_weights, known_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
+    others = row_weights, known_variance, num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *others)
     order = np.random.default_rng(checks.require_seed(seed)).permutation(len(rows.X))
     count = min(num_rows, len(order) - len(order) // 5)
     data, others = rows.take(order[:count]), rows.take(order[count : count + num_rows])
@@ -135,9 +134,8 @@ def posterior_mode(
         for each parameter.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    numbers = 1, max_iterations, noise_variance
-    weights = row_weights, known_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
+    others = row_weights, known_variance, 1, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *others)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance, summary=_log_evidence)
 
@@ -182,9 +180,8 @@ def local_hyperparameters(
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    numbers = num_rows, max_iterations, noise_variance
-    weights = row_weights, known_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, weights, *numbers)
+    others = row_weights, known_variance, num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *others)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = held_out(len(rows.X), _HELD_OUT, seed)
     scaled = in_units(kernel, rows.X)[rest]
@@ -233,8 +230,8 @@ def neighbor_log_density(
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
-    weights = row_weights, known_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, weights, *counts, noise_variance)
+    others = row_weights, known_variance, *counts, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *others)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _neighbor_log_density(rows, model, *counts, seed, calibrated)
 
@@ -282,16 +279,13 @@ def _require_arguments(
     Y: Array,
     kernel: Kernel,
     mean_function: MeanFunction | None,
-    weights: tuple[Any, Any],
+    row_weights: Any,
+    known_variance: Any,
     num_rows: int,
     max_iterations: int,
     noise_variance: float,
 ) -> Rows:
-    """
-    X and Y as tensors, repeated rows merged.
-
-    :param weights: of rows, and known variances of their noise.
-    """
+    """X and Y as tensors, repeated rows merged."""
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
     if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
@@ -300,8 +294,8 @@ def _require_arguments(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    known = checks.require_known_variance(weights[1], X)
-    return merge_rows(X, Y, checks.require_row_weights(weights[0], X), known_variance=known)
+    known = checks.require_known_variance(known_variance, X)
+    return merge_rows(X, Y, checks.require_row_weights(row_weights, X), known_variance=known)
 
 
 def _fit(

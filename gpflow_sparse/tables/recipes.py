@@ -137,7 +137,8 @@ Options:
 
 def _described(kind: type[base.Recipe]) -> list[str]:
     """A line for each option of a method."""
-    others = {"likelihood", "exposure", "noise_column", *([] if kind.takes_conformal else ["conformal"])}
+    others = {"likelihood", "exposure", "noise_column"}
+    others |= set() if kind.takes_conformal else {"conformal"}
     return [
         f":param {field.name}: {field.metadata['help']} Default {field.default!r}."
         for field in dataclasses.fields(kind)

@@ -25,13 +25,15 @@ def rows_of(layout, rng):
     if layout == "repeated":
         X[8:16] = X[:8]
         return merge_rows(tf.constant(X), tf.constant(Y))
+    if layout == "known":
+        return Rows(tf.constant(X), tf.constant(Y), known=tf.constant(rng.uniform(size=24)))
     shape = (3, 8) if layout == "several" else (24,)
     return Rows(tf.constant(X.reshape(*shape, 3)), tf.constant(Y.reshape(*shape, 2)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ard", [True, False])
-@pytest.mark.parametrize("layout", ["one", "several", "repeated"])
+@pytest.mark.parametrize("layout", ["one", "several", "repeated", "known"])
 def test_value_and_gradient_equal_those_of_tensorflow(kind, ard, layout, rng):
     kernel = kernel_of(kind, ard, mapped=layout == "one")
     model = hyperparameters._ExactGPs(rows_of(layout, rng), kernel, None, 0.2)

@@ -88,16 +88,17 @@ def test_models_at_all_rows_are_dense_algebra(rng):
     options = {"noise_variance": 0.2, "known_variance": known}
     models = [
         gs.models.SOLVEGPR((X, Y), KERNEL, sets, bound="coupled", **options),
+        gs.models.GPMixture((X, Y), [KERNEL], **options),
         gs.models.SOLVEGPR((X, Y), KERNEL, OrthogonalInducingVariables(X), **options),
         gs.models.NearestNeighborGP((X, Y), KERNEL, num_neighbors=14, **options),
     ]
-    for model in models[:2]:
+    for model in models[:3]:
         np.testing.assert_allclose(model.elbo(), value, rtol=1e-9)
     for model in models[1:]:
         found = model.predict_f(Xnew)
         np.testing.assert_allclose(found[0], mean, atol=1e-9)
         np.testing.assert_allclose(found[1], np.stack([var, var], axis=1), atol=1e-9)
-    np.testing.assert_allclose(models[2].predict_y(Xnew)[1] - found[1], 0.2, rtol=1e-9)
+    np.testing.assert_allclose(models[3].predict_y(Xnew)[1] - found[1], 0.2, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("tiny_jitter")
@@ -162,6 +163,7 @@ def test_a_saved_model_has_its_known_variances(rng, tmp_path):
     Z = OrthogonalInducingVariables(X)
     for model in (
         gs.models.NearestNeighborGP((X, Y), KERNEL, known_variance=known),
+        gs.models.GPMixture((X, Y), [KERNEL], known_variance=known),
         gs.models.SOLVEGPR((X, Y), KERNEL, Z, known_variance=known),
     ):
         gs.save(model, tmp_path / "model.gp")
@@ -176,6 +178,7 @@ def test_models_are_not_conditioned_on_rows_of_unknown_variances(rng):
     for model in (
         gs.models.SOLVEGPR((X, Y), KERNEL, sets, known_variance=known),
         gs.models.NearestNeighborGP((X, Y), KERNEL, known_variance=known),
+        gs.models.GPMixture((X, Y), [KERNEL], known_variance=known),
     ):
         with pytest.raises(ValueError, match="their known_variance is not known here"):
             model.condition_on(X, Y)

@@ -19,7 +19,8 @@ def rows_of(layout, rng, num_rows=40):
     if layout == "repeated":
         X[10:20] = X[:10]
     weights = tf.constant(rng.uniform(0.5, 2.0, num_rows)) if layout == "weighted" else None
-    return merge_rows(tf.constant(X), tf.constant(Y), weights)
+    known = tf.constant(rng.uniform(size=num_rows)) if layout == "known" else None
+    return merge_rows(tf.constant(X), tf.constant(Y), weights, known_variance=known)
 
 
 def both(kernel, rows):
@@ -32,7 +33,8 @@ def both(kernel, rows):
 
 @pytest.mark.parametrize("profile", ["Matern12", "Matern32", "Matern52", "SquaredExponential"])
 @pytest.mark.parametrize(
-    ("ard", "layout"), [(True, "one"), (False, "repeated"), (True, "weighted")]
+    ("ard", "layout"),
+    [(True, "one"), (False, "repeated"), (True, "weighted"), (False, "known")],
 )
 def test_values_and_gradients_are_those_of_tensorflow(profile, ard, layout, rng):
     kernel = table_kernel(getattr(gpflow.kernels, profile), 3, ard=ard)
@@ -108,7 +110,7 @@ def test_a_draw_without_a_factor_has_no_density(rng):
         assert found[1] == -np.inf
 
 
-@pytest.mark.parametrize("layout", ["one", "repeated"])
+@pytest.mark.parametrize("layout", ["one", "repeated", "known"])
 def test_errors_of_rows_left_out_are_those_of_exact_regression_without_them(layout, rng):
     kernel = table_kernel(gpflow.kernels.Matern32, 3)
     rows = rows_of(layout, rng)
@@ -119,7 +121,7 @@ def test_errors_of_rows_left_out_are_those_of_exact_regression_without_them(layo
     K = kernel(rest.X).numpy() + np.diag(np.broadcast_to(rest.noises(at[-1]), len(rest.X)))
     Kuf = kernel(rest.X, rows.X[3:4]).numpy()
     error = rows.Y[3] - Kuf.T @ np.linalg.solve(K, rest.Y)
-    own = at[-1] if rows.counts is None else at[-1] / rows.counts[3]
+    own = np.broadcast_to(rows.noises(at[-1]), len(rows.X))[3]
     variance = kernel(rows.X[3:4]) - Kuf.T @ np.linalg.solve(K, Kuf) + own
     np.testing.assert_allclose(found.errors[0], error, rtol=1e-9)
     np.testing.assert_allclose(found.variances, variance, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Checks of the parameters of the estimators, of their targets, and of weights of rows."""
+"""Checks of the parameters of the estimators, targets, and weights and noise of rows."""
 
 import warnings
 from collections.abc import Mapping

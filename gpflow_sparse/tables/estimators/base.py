@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from gpflow_sparse.numerics.tracing import frees_graphs
 from gpflow_sparse.persistence.saving import load, save_with_classes
@@ -79,7 +79,7 @@ class SparseGPEstimator(BaseEstimator):
         weights: np.ndarray | None,
         labels: Sequence[str] = (),
         groups: np.ndarray | None = None,
-        noise_variance: np.ndarray | None = None,
+        known: np.ndarray | None = None,
     ) -> Any:
         """
         Encode the inputs, choose and train a model of the standardized rows.
@@ -88,16 +88,14 @@ class SparseGPEstimator(BaseEstimator):
         :param weights: weights of the rows [N], positive; None for 1.
         :param labels: names of the classes; none for regression.
         :param groups: labels of the groups of the rows [N]; None for none.
-        :param noise_variance: known variances of the noise of the outputs [N]; None for 0.
+        :param known: variances of the noise of the outputs [N]; None for 0.
         """
         begin = time.perf_counter()
         require_parameters(self)
         if not labels:
-            of_rows = weights, groups, noise_variance
-            X, Y, weights, groups, noise_variance = self._without_copies(X, Y, *of_rows)
-        is_class = bool(labels)
-        y = Y[:, 0] if is_class else Y
-        found = groups_of(X, y, self.split, groups, is_class=is_class, reading=self.reading)
+            X, Y, weights, groups, known = self._without_copies(X, Y, weights, groups, known)
+        y = Y[:, 0] if labels else Y
+        found = groups_of(X, y, self.split, groups, is_class=bool(labels), reading=self.reading)
         options = dict(self.method_options or {})
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
@@ -107,10 +105,10 @@ class SparseGPEstimator(BaseEstimator):
             self.method,
             options,
             likelihood=likelihood,
-            tries_transforms=self.method == AUTO and self.kernel is None and noise_variance is None,
+            tries_transforms=self.method == AUTO and self.kernel is None and known is None,
             reading=self.reading,
             weights=weights,
-            noise_variance=noise_variance,
+            noise_variance=known,
             labels=labels,
             groups=found,
         )
@@ -189,9 +187,8 @@ class SparseGPEstimator(BaseEstimator):
 
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
-        check_is_fitted(self, "model_")
-        X, noise_variance = without_noise(X, self.recipe_.noise_column)
         rows = standardized(self, X)
+        _, noise_variance = without_noise(X, self.recipe_.noise_column)
         posterior, standardizer = self._posterior, self.model_.standardizer
         return Observations(posterior, standardizer, rows, noise_variance=noise_variance)
 

@@ -133,7 +133,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         labels = group_labels(groups, len(y))
         frame, Y = frame[used], y[used, None] if y.ndim == 1 else y[used]
         groups = None if labels is None else labels[used]
-        return self._fit(frame, Y, weights, groups=groups, noise_variance=known)
+        return self._fit(frame, Y, weights, groups=groups, known=known)
 
     def _without_copies(
         self,

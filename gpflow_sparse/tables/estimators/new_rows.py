@@ -11,6 +11,7 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_numbers,
     require_target,
     with_log_exposure,
+    without_noise,
 )
 from gpflow_sparse.tables.methods.rows import require_range
 
@@ -25,6 +26,7 @@ def encoded(estimator: Any, frame: pd.DataFrame) -> np.ndarray:
 def standardized(estimator: Any, X: Any) -> np.ndarray:
     """Rows of a table ``[n, D']`` as the model of a fitted estimator has them."""
     check_is_fitted(estimator, "model_")
+    X, _ = without_noise(X, estimator.recipe_.noise_column)
     inputs = encoded(estimator, estimator._checked(X, reset=False))
     with np.errstate(over="ignore"):
         rows = estimator.model_.standardizer.transform_inputs(inputs)

@@ -262,7 +262,7 @@ def require_known_noise(task: Task, method: str) -> None:
         takers = ", ".join(name for name, kind in RECIPES.items() if kind.takes_noise)
         raise ValueError(
             f"noise_variance must be None for method {method}, whose noise has one variance; take "
-            f"{AUTO}, or of {takers}."
+            f"one of {AUTO}, {takers}."
         )
 
 

@@ -82,8 +82,6 @@ def encoded_rows(
         least = _CONSTANT * np.maximum(np.abs(outputs[0]), 1.0)
         standardizer.y_scale.assign(np.where(constant, least, standardizer.y_scale.numpy()))
     rows = standardizer.transform(X, Y)
-    if noise_variance is not None:
-        noise_variance = noise_variance / standardizer.y_scale.numpy() ** 2
     return encoder, Dataset(
         name="the data",
         train=rows,
@@ -94,10 +92,23 @@ def encoded_rows(
         standardizer=standardizer,
         image_shape=shape,
         weights=weights,
-        noise_variance=noise_variance,
+        noise_variance=_in_units(noise_variance, standardizer),
         groups=groups.of_row,
         in_time=groups.in_time,
     )
+
+
+def _in_units(noise_variance: np.ndarray | None, standardizer: Standardizer) -> np.ndarray | None:
+    """Noise variances of standardized outputs. :raises ValueError: for transformed ones."""
+    if noise_variance is None:
+        return None
+    if standardizer.y_transform != "none":
+        raise ValueError(
+            "transform must be none where noise variances are known, which are of y itself; got "
+            f"{standardizer.y_transform!r}."
+        )
+    scale = standardizer.y_scale
+    return noise_variance if scale is None else noise_variance / scale.numpy() ** 2
 
 
 def _encoded(

@@ -242,9 +242,7 @@ class InitialHyperparameters:
         if trial.all_rows:
             noise_variance, log_evidence = initialization.posterior_mode(*rows, kernel, **start)
         elif trial.num_rows is None:
-            noise_variance = initialization.local_hyperparameters(
-                *rows, kernel, seed=seed, **start
-            )
+            noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed, **start)
         else:
             noise_variance = initialization.subset_hyperparameters(
                 *rows, kernel, num_rows=trial.num_rows, seed=seed, **start
@@ -415,8 +413,9 @@ class StartSearch:
 
 def starting_noise(dataset: Dataset) -> float:
     """The start, and the median of the prior, of the noise variance that is learned."""
-    known = dataset.noise_variance
-    return DEFAULT_NOISE if known is None else max(_LEAST_NOISE, _BEYOND_KNOWN * float(known.mean()))
+    if dataset.noise_variance is None:
+        return DEFAULT_NOISE
+    return max(_LEAST_NOISE, _BEYOND_KNOWN * float(dataset.noise_variance.mean()))
 
 
 def resolved(recipe: Any, kernel: gpflow.kernels.Kernel) -> Any:

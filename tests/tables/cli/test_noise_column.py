@@ -23,7 +23,7 @@ def test_a_column_of_variances_is_no_input_and_widens_intervals(run, tmp_path):
 
     def predicted(data):
         data.to_csv(tmp_path / "new.csv", index=False)
-        code, out, _ = run("predict", "--model", "run", "--data", "new.csv", "--output", "p.csv")
+        code, *_ = run("predict", "--model", "run", "--data", "new.csv", "--output", "p.csv")
         assert code == 0
         return pd.read_csv(tmp_path / "p.csv")
 
