@@ -95,8 +95,8 @@ def subset_hyperparameters(
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
-    others = row_weights, known_variance, num_rows, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, *others)
+    given = row_weights, known_variance, num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *given)
     order = np.random.default_rng(checks.require_seed(seed)).permutation(len(rows.X))
     count = min(num_rows, len(order) - len(order) // 5)
     data, others = rows.take(order[:count]), rows.take(order[count : count + num_rows])
@@ -134,8 +134,8 @@ def posterior_mode(
         for each parameter.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    others = row_weights, known_variance, 1, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, *others)
+    given = row_weights, known_variance, 1, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *given)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance, summary=_log_evidence)
 
@@ -180,8 +180,8 @@ def local_hyperparameters(
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    others = row_weights, known_variance, num_rows, max_iterations, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, *others)
+    given = row_weights, known_variance, num_rows, max_iterations, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *given)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = held_out(len(rows.X), _HELD_OUT, seed)
     scaled = in_units(kernel, rows.X)[rest]
@@ -230,8 +230,8 @@ def neighbor_log_density(
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
-    others = row_weights, known_variance, *counts, noise_variance
-    rows = _require_arguments(X, Y, kernel, mean_function, *others)
+    given = row_weights, known_variance, *counts, noise_variance
+    rows = _require_arguments(X, Y, kernel, mean_function, *given)
     model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _neighbor_log_density(rows, model, *counts, seed, calibrated)
 

@@ -84,12 +84,16 @@ class ClosedFormLikelihood:
         self._own = [stationary.variance, stationary.lengthscales, noise_variance, *scales]
         rows = in_float64(rows)
         X = stationary.slice(rows.X, None)[0].numpy()
-        parts = (None if part is None else part.numpy() for part in rows[2:])
+        parts = [None if part is None else part.numpy() for part in rows[2:]]
+        counts, deviations, powers, known = parts
         self._gp = ExactGP(
             X - X.mean(axis=0),  # distances do not depend on a common shift
             rows.Y.numpy(),
             PROFILES[type(stationary)],
-            *parts,
+            counts,
+            deviations,
+            powers,
+            known,
             constants=[_at_unit_variance(term, rows.X) for term, _ in scaled],
         )
         self._memory = np.empty((len(X), len(X)))

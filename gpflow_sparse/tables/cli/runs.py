@@ -295,7 +295,7 @@ def read_inputs(
     names = list(estimator.encoder_.feature_names_in_)
     if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
         frame = frame.set_axis(names, axis=1)  # of an array
-    column, table = estimator.recipe_.noise_column, frame
+    column, table = estimator._noise_column, frame
     frame = estimator.encoder_.select(frame, data)
     if column in table:
         frame = frame.assign(**{column: table[column]})

@@ -185,10 +185,15 @@ class SparseGPEstimator(BaseEstimator):
             return as_frame(X, names)
         return X if set(names) <= set(map(str, X.columns)) else X.set_axis(names, axis=1)
 
+    @property
+    def _noise_column(self) -> str | None:
+        """The column of known noise variances, which rows to predict may have; None for none."""
+        return getattr(self.recipe_, "noise_column", None)
+
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
         rows = standardized(self, X)
-        _, noise_variance = without_noise(X, self.recipe_.noise_column)
+        _, noise_variance = without_noise(X, self._noise_column)
         posterior, standardizer = self._posterior, self.model_.standardizer
         return Observations(posterior, standardizer, rows, noise_variance=noise_variance)
 

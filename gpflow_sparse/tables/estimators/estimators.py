@@ -18,6 +18,7 @@ from gpflow_sparse.tables.estimators.arguments import (
     require_joint,
     require_numbers,
     require_one_type,
+    require_parameters,
     require_target,
     row_weights,
     without_noise,
@@ -122,6 +123,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :raises ValueError: for wrong shapes, an unknown method or one that takes no weights or
             known variances, or a likelihood that does not fit.
         """
+        require_parameters(self)
         column = (self.method_options or {}).get("noise_column")
         X, in_column = without_noise(X, column)
         frame = self._checked(X, ensure_min_samples=2)

@@ -26,7 +26,7 @@ def encoded(estimator: Any, frame: pd.DataFrame) -> np.ndarray:
 def standardized(estimator: Any, X: Any) -> np.ndarray:
     """Rows of a table ``[n, D']`` as the model of a fitted estimator has them."""
     check_is_fitted(estimator, "model_")
-    X, _ = without_noise(X, estimator.recipe_.noise_column)
+    X, _ = without_noise(X, estimator._noise_column)
     inputs = encoded(estimator, estimator._checked(X, reset=False))
     with np.errstate(over="ignore"):
         rows = estimator.model_.standardizer.transform_inputs(inputs)

@@ -69,7 +69,7 @@ def score_rows(
     :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
         the estimator.
     """
-    X, noise_variance = without_noise(X, estimator.recipe_.noise_column)
+    X, noise_variance = without_noise(X, estimator._noise_column)
     frame, num_classes = estimator.encoder_.select(X), None
     if len(frame) != len(y) or not len(frame):
         raise ValueError(

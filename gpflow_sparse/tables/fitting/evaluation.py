@@ -172,6 +172,7 @@ class Observations:
         likelihood = getattr(model, "likelihood", None)
         self._known: Any = 0.0
         if noise_variance is not None:
+            assert standardizer.y_scale is not None  # of Gaussian noise
             self._known = noise_variance[:, None] / standardizer.y_scale.numpy() ** 2
         self.has_known_noise = noise_variance is not None
         self._has_quantiles = getattr(model, "has_quantiles", False) and not self.has_known_noise

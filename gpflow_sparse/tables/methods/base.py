@@ -123,12 +123,6 @@ class Recipe:
         "Column of the exposures of counts, such as times or populations: rates are relative to "
         "it, by its logarithm in the prior mean.",
     )
-    noise_column: str | None = option(
-        None,
-        "Column of known variances of the noise of the target in each row, in its units squared, "
-        "which is no input; the method learns what there is beyond them. Intervals of rows to "
-        "predict have the variances of this column, where it is there.",
-    )
     calibrate: bool = option(
         True,
         "On 8,000 rows or more: hold a twentieth of them out, at most 1,000, and correct the "

@@ -14,14 +14,13 @@ MAX_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Exact(options.ComparedKernel):
+class Exact(options.KnownNoise, options.ComparedKernel):
     """Options of exact regression, :class:`gpflow.models.GPR`."""
 
     name = "exact"
     title = "Exact GP"
     idea = "GPflow's exact regression, for at most 10,000 rows"
     for_classes = "solvegp"
-    takes_noise = True
 
     ard: bool = option(
         True,

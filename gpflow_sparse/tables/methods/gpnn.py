@@ -20,7 +20,7 @@ _LEAST_ROWS, _TIMED = 500, 100
 
 
 @dataclass(frozen=True)
-class GPnn(options.ComparedKernel):
+class GPnn(options.KnownNoise, options.ComparedKernel):
     """Options of nearest neighbors, :class:`gpflow_sparse.models.NearestNeighborGP`."""
 
     name = "gpnn"
@@ -30,7 +30,6 @@ class GPnn(options.ComparedKernel):
         "subsets"
     )
     for_classes = "dirichlet_gpnn"
-    takes_noise = True
 
     num_neighbors: int | None = option(
         None,

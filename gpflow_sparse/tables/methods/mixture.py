@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.tables.methods.base import Recipe, option
+from gpflow_sparse.tables.methods import options
+from gpflow_sparse.tables.methods.base import option
 from gpflow_sparse.tables.methods.steps import finished_at_once
 
 MAX_ROWS = 5000
@@ -28,14 +29,13 @@ _COMPONENTS = (
 
 
 @dataclass(frozen=True)
-class Mixture(Recipe):
+class Mixture(options.KnownNoise):
     """Options of :class:`gpflow_sparse.models.GPMixture`."""
 
     name = "mixture"
     title = "GP mixture"
     idea = "exact GPs of nine kernels, integrated over their hyperparameters; at most 5,000 rows"
     takes_weights = True
-    takes_noise = True
     for_classes = "site_vgp"
     holds_data = True
     takes_conformal = False
@@ -78,9 +78,9 @@ class Mixture(Recipe):
             for profile, ard, _ in chosen
         ]
         data = tuple(map(gpflow.utilities.to_default_float, data))
-        options = {"transforms": [transform for *_, transform in chosen], **given}
-        options = {"num_draws": self.num_draws, "seed": self.seed, **options}
-        return gs.models.GPMixture(data, [kernel] if kernel is not None else kernels, **options)
+        settings = {"transforms": [transform for *_, transform in chosen], **given}
+        settings = {"num_draws": self.num_draws, "seed": self.seed, **settings}
+        return gs.models.GPMixture(data, [kernel] if kernel is not None else kernels, **settings)
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         start = time.perf_counter()

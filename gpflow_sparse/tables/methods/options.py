@@ -54,6 +54,20 @@ def temperature() -> Any:
 
 
 @dataclass(frozen=True)
+class KnownNoise(Recipe):
+    """The option of models of noise whose variance is known up to a learned one."""
+
+    takes_noise = True
+
+    noise_column: str | None = option(
+        None,
+        "Column of known variances of the noise of the target in each row, in its units squared, "
+        "which is no input; the method learns what there is beyond them. Intervals of rows to "
+        "predict have the variances of this column, where it is there.",
+    )
+
+
+@dataclass(frozen=True)
 class OneKernel(Recipe):
     """Options of a kernel of all rows that is not compared with others, for classes."""
 

@@ -10,14 +10,13 @@ from gpflow_sparse.tables.methods.steps import Steps
 
 
 @dataclass(frozen=True)
-class SolveGPR(Steps, options.Points):
+class SolveGPR(options.KnownNoise, Steps, options.Points):
     """Options of the collapsed bound, :class:`gpflow_sparse.models.SOLVEGPR`."""
 
     name = "solvegpr"
     title = "SOLVE-GP regression"
     idea = "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise"
     for_classes = "solvegp"
-    takes_noise = True
     holds_data = True
 
     num_orthogonal: int = options.num_orthogonal()
