@@ -56,7 +56,7 @@ def fit_swsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
         model = neighbor_model(options, start, data, budget.seed)
         results = _train(model, data, dataset, budget, options)
         results |= score_test_rows(CachedModel(model), dataset, _CHUNK)
-        results |= hyperparameters(model, model.kernel)
+        results |= hyperparameters(model, getattr(model.kernel, "kernels", [model.kernel])[0])
         return results | {"also": _other_scores(model, data, dataset, options)}
 
 
@@ -103,6 +103,8 @@ def neighbor_model(
     else:
         kernel = KERNELS[options["kernel"]](start.variance, start.lengthscales)
         likelihood = gpflow.likelihoods.Gaussian(start.noise_variance)
+    if "linear" in options:  # of section 4.3
+        kernel += gpflow.kernels.Linear(np.full(X.shape[1], options["linear"]))
     for part in (kernel, likelihood):
         gpflow.set_trainable(part, options.get("learn_hyperparameters", True))
     M = min(options["num_inducing"], len(X))
