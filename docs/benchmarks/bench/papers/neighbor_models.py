@@ -87,6 +87,17 @@ def fit_union(options: Options, dataset: Dataset, budget: Budget) -> Record:
     return results | {"also": lines}
 
 
+class _NearestOfSum(NeighborInducingPoints):
+    """
+    Neighbors by the distances of the stationary part of a sum of kernels: for the others no tree
+    can be searched, and all 100,000 points would be compared with every row.
+    """
+
+    @staticmethod
+    def metric(kernel: gpflow.kernels.Sum) -> tf.Tensor:
+        return NeighborInducingPoints.metric(kernel.kernels[0])
+
+
 def neighbor_model(
     options: Options, start: Start | None, data: Pair, seed: int
 ) -> gpflow.models.GPModel:
@@ -112,6 +123,16 @@ def neighbor_model(
     Z = choose[options["points"]](X, M, kernel, seed=seed).astype(X.dtype)
     names = ("num_neighbors", "covariance", "kl_weighting")
     chosen = {name: options[name] for name in names if name in options}
+    if "linear" in options:
+        model = SWSGP(
+            kernel,
+            likelihood,
+            _NearestOfSum(Z, chosen.pop("num_neighbors")),
+            num_data=len(X),
+            **chosen,
+        )
+        model.start_from_sites(data)
+        return model
     given = {name: options[name] for name in ("union",) if name in options}
     recipe = recipe_of(options["model"], **chosen)
     model = recipe.build(data, kernel, likelihood, sets=(Z,), **given)
