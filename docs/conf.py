@@ -17,9 +17,10 @@ copyright = author
 version = release = __version__
 
 sys.path.insert(0, str(Path(__file__).parent))  # extensions of our own: drawing.py, gallery.py
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "myst_parser"]
-extensions += ["drawing", "gallery"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.viewcode", "myst_parser"]
+extensions += ["sphinx.ext.mathjax", "sphinx-mathjax-offline", "drawing", "gallery"]
 exclude_patterns = ["_build", "_drawn"]
+templates_path = ["_templates"]
 nitpicky = False
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -29,6 +30,9 @@ autodoc_member_order = "bysource"
 autoclass_content = "both"
 autodoc_typehints = "none"  # the docstrings say kinds and shapes; GPflow's types do not render
 autodoc_default_options = {"members": True, "show-inheritance": True}
+toc_object_entries_show_parents = "hide"
+autosummary_imported_members = True
+autosummary_ignore_module_all = False
 
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]

@@ -6,8 +6,9 @@ from gpflow_sparse.tables.estimators import (
     SparseGPClassifier,
     SparseGPRegressor,
     TableEncoder,
+    TableWarning,
 )
 
-__all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
+__all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder", "TableWarning"]
 
 _names.restrict_dir(__name__, __all__)

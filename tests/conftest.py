@@ -1,5 +1,6 @@
-"""Fixtures for all tests, and which cases of the large matrices wait for the nightly tier."""
+"""Fixtures for all tests, the cases that wait for the nightly tier, and the slice of a day."""
 
+import datetime
 import functools
 import gc
 import os
@@ -142,6 +143,21 @@ SLOW_CASES = {
     "test_the_temperature_of_classes_is_that_of_the_oracle[3]",
     "test_a_saved_model_is_calibrated[deep]",
 }
+# Parts of the nightly tier, of which CI runs one a day.
+NUM_SLICES = 20
+
+
+def day_number(text: str) -> int:
+    return datetime.date.today().toordinal() if text == "today" else int(text)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = f"run one in {NUM_SLICES} of the selected tests: 'today', or the number of a day"
+    parser.addoption("--slice", type=day_number, metavar="DAY", help=text)
+
+
+def is_of_day(nodeid: str, day: int) -> bool:
+    return (zlib.crc32(nodeid.encode()) + day) % NUM_SLICES == 0
 
 
 def pytest_configure() -> None:
@@ -151,7 +167,7 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases that the default tier leaves out; of every test at least one case stays."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -163,6 +179,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         found.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
         for item in found[max(1, len(found) // THINNED[found[0].path.name]) :]:
             item.add_marker(pytest.mark.nightly)
+    day = config.getoption("slice")
+    if day is not None:
+        config.hook.pytest_deselected(items=[i for i in items if not is_of_day(i.nodeid, day)])
+        items[:] = [item for item in items if is_of_day(item.nodeid, day)]
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,15 @@
 """Sites that GPflow lacks, against sums over many nodes; the rule for wide Gaussians."""
 
+import re
+from pathlib import Path
+
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow import likelihoods
 from gpflow.quadrature import NDiagGHQuadrature
-from scipy import special
+from scipy import special, stats
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
@@ -374,3 +377,23 @@ def test_one_class_against_the_rest_is_a_sum_of_binary_likelihoods(rng):
     np.testing.assert_allclose(likelihood.predict_mean_and_var(X, mean, var)[0], P, rtol=1e-7)
     density = likelihood.predict_log_density(X, mean, var, Y)
     np.testing.assert_allclose(density, np.log(P[np.arange(N), Y[:, 0].astype(int)]), rtol=1e-7)
+
+
+def test_the_worked_example_of_a_likelihood_is_the_logistic_density(rng):
+    page = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text()
+    code = re.search(r"```python\n(import gpflow\n.*?)```", page, re.DOTALL)[1]
+    names = {}
+    exec(code, names)
+    site, (m, v), Y = names["Logistic"](0.4), moments(rng), rng.normal(size=(N, P))
+
+    def log_prob(y, f):
+        return stats.logistic.logpdf(y, f, 0.4)
+
+    np.testing.assert_allclose(site.log_prob(None, m, Y), log_prob(Y, m).sum(axis=-1), rtol=1e-12)
+    np.testing.assert_allclose(site.conditional_mean(None, m), m)
+    np.testing.assert_allclose(site.conditional_variance(None, m), stats.logistic.var(scale=0.4))
+    expected = each(
+        lambda *args: oracle.expectation(lambda f: log_prob(args[2], f), *args), m, v, Y
+    )
+    value = site.variational_expectations(None, m, v, Y)
+    np.testing.assert_allclose(value, expected, rtol=1e-9)

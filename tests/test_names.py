@@ -69,13 +69,12 @@ def test_every_public_class_and_function_is_listed(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_is_documented(name):
-    directive = f".. automodule:: gpflow_sparse.{name}\n"
-    listed = [
-        each
-        for each in getattr(gs, name).__all__
-        if f":: gpflow_sparse.{name}.{each}\n" in API or f":: gpflow_sparse.{each}\n" in API
-    ]
-    assert directive in API or listed == getattr(gs, name).__all__
+    """Sphinx makes a page of each module, with its classes and functions; others are listed."""
+    module = getattr(gs, name)
+    values = {each: getattr(module, each) for each in module.__all__}
+    others = [k for k, v in values.items() if not (inspect.isclass(v) or inspect.isfunction(v))]
+    for each in (name, *(f"{name}.{other}" for other in others)):
+        assert f"   gpflow_sparse.{each}\n" in API
 
 
 def test_the_package_lists_its_names():

@@ -1,9 +1,4 @@
-"""The ``Kuv`` dispatcher: covariance between two sets of inducing variables.
-
-GPflow has ``Kuu`` (a set with itself) and ``Kuf`` (a set with the function). Orthogonal sets need
-one more, a set with another set. Register a pair by
-``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``, in one of its two orders.
-"""
+"""The ``Kuv`` dispatcher, beside GPflow's ``Kuu`` (of a set) and ``Kuf`` (of a set and f)."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -21,7 +16,12 @@ from gpflow_sparse.numerics import devices, linalg
 
 
 class _PairDispatcher(Dispatcher):
-    """Functions of pairs of sets: the one of ``(A, B)`` is that of ``(B, A)`` too, transposed."""
+    """Covariance ``[M1, M2]`` of two sets of inducing variables: ``Kuv(first, second, kernel)``.
+
+    For points and any kernel, patches and ``gpflow.kernels.Convolutional``, and sets of this
+    package and its kernels. Register another pair, in one of its two orders, by
+    ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
+    """
 
     def dispatch(self, *types: Any) -> Callable[..., Any] | None:
         found = super().dispatch(*types)

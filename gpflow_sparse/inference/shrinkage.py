@@ -14,6 +14,8 @@ the gradient of their weighted sum."""
 
 _LARGEST_LOG = 12.0
 _NUM_FOLDS = 10
+# Largest start of a search, in units of the bound, where it still has a slope.
+_INSIDE = 1.0 - 1e-6
 
 
 def shrunk(
@@ -56,20 +58,26 @@ def most_probable(
     prior_deviation: float | Array,
     largest: float = _LARGEST_LOG,
 ) -> Array:
-    """Logarithms of corrections of the largest log likelihood plus log prior density."""
+    """
+    Logarithms of corrections of the largest log likelihood plus log prior density.
 
-    def loss(logs: Array) -> tuple[float, Array]:
+    They are ``largest * tanh(x / largest)`` of the x that is searched. With bounds in place of that
+    the first step of L-BFGS-B may go to a bound, where log densities of counts are not finite, and
+    the search ends at its start.
+    """
+
+    def loss(x: Array) -> tuple[float, Array]:
+        logs = largest * np.tanh(x / largest)
         densities, gradient = evaluate(logs, weights)
         precision = 1.0 / np.square(prior_deviation)
         value = 0.5 * np.sum(precision * logs**2) - np.sum(weights * densities)
-        return value, precision * logs - gradient
+        return value, (precision * logs - gradient) * (1.0 - np.square(logs / largest))
 
-    bounds = [(-largest, largest)] * len(start)
+    x = largest * np.arctanh(np.clip(start / largest, -_INSIDE, _INSIDE))
     options = {"ftol": 1e-13, "gtol": 1e-8}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    inside = np.abs(start) < largest
-    warn_if_unmoved("a calibration", start, found.x, found.jac * inside)
-    return found.x  # type: ignore[no-any-return]
+    found = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
+    warn_if_unmoved("a calibration", x, found.x, found.jac)
+    return largest * np.tanh(found.x / largest)  # type: ignore[no-any-return]
 
 
 def tempered_densities(log_probabilities: Array, labels: Array) -> Densities:

@@ -50,8 +50,8 @@ class Ordinal(likelihoods.Ordinal):
 class OrderedProbit(likelihoods.Ordinal):
     """
     Levels 0, 1, ..., C - 1 with learned thresholds: ``P(y = c | f) = Phi(b_c - f) - Phi(b_(c-1) -
-    f)`` for ``b_0 < b_1 < ... < b_(C-2)``, and infinities beyond. The noise has the scale 1, since
-    a common factor of thresholds, noise and f changes nothing.
+    f)`` for increasing ``b_0`` to ``b_(C-2)``, and infinities beyond. The noise has the scale 1,
+    since a common factor of thresholds, noise and f changes nothing.
 
     Logarithms are of differences in the tail that is smaller, without a floor. Given a Gaussian f
     probabilities are in closed form; expected logarithms are by :class:`TrapezoidQuadrature`.

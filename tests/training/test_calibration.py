@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import integrate
+from scipy.special import gammaln
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
@@ -168,6 +169,22 @@ def test_another_likelihood_has_a_factor_of_the_function_only():
     counts = make(likelihood=gpflow.likelihoods.Poisson())
     with pytest.raises(ValueError, match="conformal must be False"):
         gs.calibrate(counts, (X, np.round(np.exp(Y))), conformal=True)
+
+
+def test_counts_of_large_rates_are_calibrated():
+    """A first step of the search to a factor of 160,000 overflowed and ended it where it began."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(600, 2))
+    model = make(likelihood=gpflow.likelihoods.Poisson())
+    mean, var = (part.numpy() for part in model.predict_f(X))
+    rates = np.exp(mean + np.sqrt(3.0 * var) * rng.normal(size=var.shape))
+    Y = rng.poisson(rates).astype(float)
+    logs, (z, w) = np.linspace(-2.0, 3.0, 501), np.polynomial.hermite_e.hermegauss(60)
+    f = mean + np.exp(0.5 * logs)[:, None, None] * np.sqrt(var) * z  # [501, N, 60]
+    density = np.log(np.sum(w * np.exp(Y * f - np.exp(f) - gammaln(Y + 1.0)), axis=2))
+    best = logs[np.argmax(density.sum(axis=1) - 0.5 * logs**2)]
+    found = gs.calibrate(model, (X, Y))
+    assert 0.8 * best < np.log(found.function) < best + 0.02  # shrunk by what folds gain
 
 
 CLASSES = ["solvegp_bernoulli", "solvegp_multiclass", "deep_convolution", "site_vgp_classes"]

@@ -25,7 +25,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 class DeepGP(VariationalModel):
     r"""
-    Doubly stochastic variational inference for ``f = f_L(... f_1(x))``.
+    Doubly stochastic variational inference for ``f = f_L(...(f_1(x)))``.
 
         elbo = (num_data / batch) sum_n mean_s E[log p(y_n | f_ns)] - sum_l KL_l
 

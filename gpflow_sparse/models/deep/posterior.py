@@ -35,7 +35,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 class DeepPosterior(SparsePosterior):
     """
-    ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
+    ``f = f_L(...(f_1(x)))``, each layer with a posterior of its own.
 
     Given draws of the hidden layers f is Gaussian, so predictions are mixtures of S Gaussians
     for every x: means, densities and class probabilities are averaged; variances are averaged, plus
@@ -302,7 +302,7 @@ class DeepPosterior(SparsePosterior):
 
 
 class ComposedPaths(Paths):
-    """``f_L(f_{L-1}(... f_1(x)))``, every draw with functions of its own in all layers."""
+    """``f_L(...(f_1(x)))``, every draw with functions of its own in all layers."""
 
     def __init__(
         self, layers: Sequence[LayerPosterior], chains: Sequence[Sequence[FunctionDraws]]

@@ -85,7 +85,7 @@ class Run:
         :param begin: value of ``time.perf_counter`` at which the time of the run began.
         """
         seconds = 60.0 * (self.minutes or 0.0) - (time.perf_counter() - begin)
-        seconds = max(0.0, _share(split) * seconds)
+        seconds = max(1.0, _share(split) * seconds)
         options, method = dict(self.options), kind_of(self.method)
         if split.image_shape is not None and (method.takes_images or self.method == AUTO):
             options.setdefault("image_shape", ",".join(map(str, split.image_shape)))

@@ -7,9 +7,11 @@ from gpflow_sparse.tables.fitting.attempts import Choice
 from gpflow_sparse.tables.fitting.building import require_outputs, require_unweighted
 from gpflow_sparse.tables.fitting.race import Race
 from gpflow_sparse.tables.fitting.task import Task, candidates
+from gpflow_sparse.tables.fitting.tree_mean import takes_trees
 from gpflow_sparse.tables.methods.base import Recipe
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.tables.methods.rows import sized
+from gpflow_sparse.tables.methods.simple import Simple
 
 
 def choose(
@@ -59,10 +61,18 @@ def choose(
 
 
 def _asked_for(method: str, task: Task) -> Recipe:
-    """:raises ValueError: for an unknown method, or one that does not take the likelihood."""
+    """
+    :raises ValueError: for an unknown method, one that does not take the likelihood, or trees of a
+        target that has none.
+    """
     kind = kind_of(method)
     if kind.for_classes and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
     recipe = sized(recipe_of(method, **task.options), task.dataset.train[0], task.options)
     require_unweighted(recipe, task.dataset)
+    if isinstance(recipe, Simple) and recipe.has_tree_mean and not takes_trees(task):
+        raise ValueError(
+            "mean must be constant or linear for this target: boosted trees are fitted to one "
+            "output that may be negative, or to classes of ten rows or more. Take linear, or auto."
+        )
     return recipe

@@ -209,6 +209,14 @@ def test_a_simple_model_that_fails_is_left_out(monkeypatch):
     assert "linear was left out: division by zero." in found.reason
 
 
+def test_trees_of_counts_are_refused():
+    """They took the counts for log rates."""
+    task = Task(table_of(100, 2, num_classes=5), likelihood="poisson")
+    task = task.on(dataclasses.replace(task.dataset, num_classes=None))  # counts from 0 to 4
+    with pytest.raises(ValueError, match=r"^mean must be constant or linear for this target"):
+        choice.choose(task, "simple")
+
+
 def test_the_model_is_the_simple_one_that_predicts_held_out_rows_better(monkeypatch):
     """A line, of which a GP of a short lengthscale knows nothing between the rows."""
     task = two_methods(monkeypatch, "gpnn", "exact")
