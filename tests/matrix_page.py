@@ -296,21 +296,19 @@ CELLS: dict[Cell, Callable[..., Any]] = {
 
 def page(results: dict[Cell, tuple[float, float] | str]) -> str:
     """The text of the page."""
-    reasons: dict[str, str] = {}
+    reasons = {", ".join(cell[:2]): r for cell, r in results.items() if isinstance(r, str)}
 
     def shown(cell: Cell) -> str:
         found = results[cell]
-        if isinstance(found, str):
-            return reasons.setdefault(found, f"[{len(reasons) + 1}]")
-        return f"{found[0]:.2f} → {found[1]:.2f}"
+        return "" if isinstance(found, str) else f"{found[0]:.2f} → {found[1]:.2f}"
 
     first = [(basis, *(shown((basis, name)) for name in INFERENCE)) for basis in BASES]
     second = [
         (*key, *(shown((*key, name)) for name in LIKELIHOODS))
         for key in itertools.product(INDUCING, STRUCTURE, DEPTH)
     ]
+    second = [row for row in second if any(row[3:])]
     third = [(name, *(shown((name, model)) for model in MODELS)) for name in OUTPUTS]
-    listed = [f"- {mark} {reason}" for reason, mark in reasons.items()]
     return (
         "\n\n".join(
             [
@@ -321,7 +319,7 @@ def page(results: dict[Cell, tuple[float, float] | str]) -> str:
                 OTHERS,
                 grid(("outputs", *MODELS), third),
                 FOOT,
-                "\n".join(listed),
+                "\n".join(f"- {parts}: {reason}" for parts, reason in reasons.items()),
             ]
         )
         + "\n"
@@ -351,7 +349,7 @@ OTHERS = f"""## Counts, levels, known variances and missing outputs
 The diabetes data with other [outputs](outputs.md), made from the same ones: *SiteVGP* with
 {STEPS} iterations of L-BFGS, the others as above. *DeepGP* has two layers."""
 
-FOOT = "The numbers in brackets stand for the messages with which these cells are refused:"
+FOOT = "Refused, with one layer and with two, for every likelihood:"
 
 
 def main() -> None:

@@ -17,12 +17,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 PARTS = {
     "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
-    "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
-    "qsgp_long": ("qsgp", ("kin40k",), None),
-    "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
     "solvegp_full": ("solvegp", ("kin40k", "protein"), None),
-    "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
 SIZES = ("-quick", "-full")
 WHOLE = (
@@ -56,7 +52,7 @@ def open_page(page, folder):
 @pytest.mark.parametrize("page", [*WHOLE, *PARTS])
 def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
     run, records = open_page(page, tmp_path)
-    path = pages.write_page(run, records, tables.expected_times(records))
+    path = pages.write_page(run, records)
     assert path.read_text(encoding="utf-8") == (PAGES / f"{page}.md").read_text(encoding="utf-8")
 
 
@@ -168,7 +164,7 @@ def test_published_digits_decide_what_is_reached(published, rmse, reached):
 def test_a_row_that_failed_is_shown_as_such(tmp_path):
     run, records = open_page("solvegp", tmp_path)
     records[0] |= {"status": "failed", "message": "Kuu is not positive definite"}
-    text = pages.write_page(run, records, {}).read_text()
+    text = pages.write_page(run, records).read_text()
     assert "| GPflow SVGP 256, whitened | failed | 0.708 |" in text
     failure = "- GPflow SVGP 256, whitened, kin40k, split 0: Kuu is not positive definite"
     assert f"## Failed\n\n{failure}" in text

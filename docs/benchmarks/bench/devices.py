@@ -35,17 +35,15 @@ _MOST_SECONDS = 1.0
 _REFERENCE = ("cpu:0", False, False)
 # Columns of the tables of the page, in this order, of those that were measured.
 _COLUMNS_OF_PAGE = (
-    *("model", "CPU 64", "CPU 32", "GPU 64", "GPU 32", "GPU 64 XLA", "GPU 32 XLA"),
-    *("CPU 64 XLA", "CPU 32 XLA", "gap, GPU 64", "gap, CPU 32", "gap, GPU 32", "MB"),
+    *("model", "CPU 64", "GPU 64", "GPU 32", "GPU 64 XLA", "gap, GPU 64", "gap, GPU 32", "MB"),
 )
 _PAGE = """# Steps and predictions on CPU and GPU
 
 `python docs/benchmarks/run.py devices`, on one NVIDIA H100 (80 GB) beside 16 cores of an Intel
 Xeon, TensorFlow 2.21 with CUDA 12.5 and cuDNN 9.14, 2026-11-26. Median milliseconds of a training
 step as `fit` takes it, of models that hold their rows of the loss of all rows and its gradient;
-below, of `predict_f` of a cached posterior. 64 and 32 are the precisions, XLA is
-`jit_compile=True`. 20,000 rows of 8 columns, batches of 1,024, 10,000 predicted rows; 64 images of
-28 x 28 pixels.
+below, of `predict_f` of a cached posterior. 64 and 32 are the precisions. 20,000 rows of 8 columns,
+batches of 1,024, 10,000 predicted rows; 64 images of 28 x 28 pixels.
 
 "gap" is the largest relative difference to the CPU in float64, from the same parameters and
 seeds, of the losses of the first three steps, or of the average mean and variance that untrained

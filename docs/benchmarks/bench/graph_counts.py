@@ -34,14 +34,13 @@ _FREE = ("NoOp", "Identity", "Const", "_Arg", "_Retval")
 _PAGE = """# Operations of a step
 
 `python docs/benchmarks/run.py graph`, TensorFlow {version}; counted on a CPU, so equal on every
-machine. "nodes" are those of the graph after TensorFlow's optimizer, with the bodies of loops once;
-"executed" are the operations that one evaluation runs, with the bodies of loops as often as they
-are run, without constants and identities; then Cholesky factorizations and triangular solves
-that are executed, and executed operations on the host. On a GPU each executed operation is a
-launch, and the time of a step of this size is nearly proportional to their number. 20,000 rows of 8
-columns, batches of 1,024, 10,000 predicted rows; 64 images of 28 x 28 pixels.
+machine. Operations that one evaluation runs, with the bodies of loops as often as they are run,
+without constants and identities, as traced for a CPU and for a GPU, where each is a launch. The
+command also prints nodes of the graph, Cholesky factorizations, triangular solves and operations on
+the host. 20,000 rows of 8 columns, batches of 1,024, 10,000 predicted rows; 64 images of 28 x 28
+pixels.
 
-{tables}
+{table}
 """
 
 
@@ -60,10 +59,7 @@ def graph(output: Path | None, quick: bool) -> Tables:
         for device in ("CPU", "GPU")
     }
     if output is not None:
-        text = "\n\n".join(
-            f"## {name[0].upper()}{name[1:]}\n\n{_table(r)}" for name, r in tables.items()
-        )
-        page = _PAGE.format(version=tf.__version__, tables=text)
+        page = _PAGE.format(version=tf.__version__, table=_table(tables))
         files.write_text(output / "graph.md", page)
     return tables
 
@@ -129,6 +125,10 @@ def executed(function: Callable[[], Any]) -> Counter[str]:
     return found
 
 
-def _table(rows: list[Row]) -> str:
-    names = tuple(rows[0])
-    return grid(names, [tuple(str(row[name]) for name in names) for row in rows])
+def _table(tables: Tables) -> str:
+    """Executed operations of every part, a row for each model."""
+    found = {(r["model"], name): str(r["executed"]) for name, rows in tables.items() for r in rows}
+    models = dict.fromkeys(model for model, _ in found)
+    names = [name.replace("as for a ", "") for name in tables]
+    rows = [(model, *(found.get((model, name), "") for name in tables)) for model in models]
+    return grid(("model", *names), rows)

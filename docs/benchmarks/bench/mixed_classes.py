@@ -167,11 +167,12 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         "log loss.",
     ]
     titles = ("log loss", "Brier score", "error rate", "calibration error", "seconds of the fit")
-    for title, score in zip(titles, _BASES, strict=True):
-        lines += ["", f"## {title[0].upper()}{title[1:]}", "", f"| table | {' | '.join(ROWS)} |"]
-        lines.append("| --- |" + " --- |" * len(ROWS))
+    lines += ["", "Log loss, and means of all scores over the tables:", ""]
+    lines += [f"| table | {' | '.join(ROWS)} |", "| --- |" + " --- |" * len(ROWS)]
+    tables = [(name, "log_loss", name) for name in dict.fromkeys(key[0] for key in complete)]
+    means = [(f"*mean {title}*", score, None) for title, score in zip(titles, _BASES, strict=True)]
+    for title, score, name in (*tables, *means):
         form = ".0f" if score == "wall" else ".4f" if score == "log_loss" else ".3f"
-        for name in (*dict.fromkeys(key[0] for key in complete), None):
-            cells = [f"{mean_of(complete, row, score, name):{form}}" for row in ROWS]
-            lines.append(f"| {name or '*mean*'} | {' | '.join(cells)} |")
+        cells = [f"{mean_of(complete, row, score, name):{form}}" for row in ROWS]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import gpflow
-import tensorflow as tf
 
 from bench.papers.models import score_test_rows, subset_start
 from bench.papers.spec import Record
@@ -16,19 +15,11 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.tables.fitting.starts import KERNELS
 
 
-class RandomBlocks(models.SOLVEGPR):
-    """A model whose blocks of rows are random, for comparison."""
-
-    def _places(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.random.stateless_uniform([tf.shape(X)[0], 1], seed=[0, 0], dtype=X.dtype)
-
-
 def fit_bounds(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:
     """
     Train all parameters by L-BFGS, from the hyperparameters of an exact GP on 1,000 rows.
 
-    :param options: num_inducing, kernel, bound and block_size of ``SOLVEGPR``; partition,
-        which is "random" for random blocks.
+    :param options: num_inducing, kernel, bound and block_size of ``SOLVEGPR``.
     """
     X, Y = dataset.train
     start = subset_start(dataset, budget.seed, options["kernel"])
@@ -36,9 +27,8 @@ def fit_bounds(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     iv = OrthogonalInducingVariables(
         initialization.kmeans(X, options["num_inducing"], seed=budget.seed)
     )
-    make = RandomBlocks if options.get("partition") == "random" else models.SOLVEGPR
     bound = {name: options[name] for name in ("bound", "block_size") if name in options}
-    model = make((X, Y), kernel, iv, noise_variance=start.noise_variance, **bound)
+    model = models.SOLVEGPR((X, Y), kernel, iv, noise_variance=start.noise_variance, **bound)
     begin = time.perf_counter()
     found = gpflow.optimizers.Scipy().minimize(
         model.training_loss,

@@ -1,7 +1,6 @@
 """Layouts of pages that compare methods: mean ranks, the automatic choice beside each, pictures."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from bench.figures import new_figure
 from bench.papers.ranks import Ranks, draw_ranks, rank
 from bench.papers.spec import PaperRun, Record, Row
-from bench.papers.tables import by_dataset, grid, mean_cell, records_of
+from bench.papers.tables import by_dataset, grid, mean_cell, records_of, with_derived
 
 AGREEMENT = "agreement"
 """Key of the row that compares libraries at fixed hyperparameters."""
@@ -20,27 +19,26 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 # Training rows of the largest set for which the automatic choice is an exact GP.
 _FEW = 1000
-# Rows without a limit of time.
-_UNLIMITED = ("trees", "linear", "sklearn", "gpboost", "gpboost-exponential")
+# Sets of rows that are told in a text.
+_FEW_SETS = 2
+_MANY = f"more than {_FEW:,} rows"
 _TREES = ("trees", "lightgbm", "catboost", "histogram")
-_REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
+_REGRETTED = ("nlpd", "rmse", "error_rate")
 # Colors that are told apart with any color vision (Okabe and Ito), and markers for print.
 _COLORS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 _MARKERS = "osD^vPX*<>hd8p"
 
 
 def by_rank(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """Ranks, "auto" beside the others, time, calibration, agreement, and all rows by data set."""
+    """Ranks, "auto" beside the others, all scores, time, calibration and agreement."""
     scored = [record for record in records if record["row"] != AGREEMENT]
     yield from _ranks(run, scored)
     yield from _beside_auto(run, scored)
+    yield from _regression(run, scored)
+    yield from by_dataset(run, [record for record in scored if "rmse" not in record])
     yield from _times(run)
-    yield from _other_budgets(run)
     yield from _calibration(run, scored)
-    yield from _overruns(run, scored)
-    yield from _commits(run, scored)
     yield from _agreement([record for record in records if record["row"] == AGREEMENT])
-    yield from by_dataset(run, scored)
 
 
 def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
@@ -58,11 +56,10 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     widths = [f"{ranks[group, 'NLPD'].critical_difference:.1f} ({group})" for group, _ in groups]
     yield "## Ranks"
     yield (
-        f"Mean ranks over {len(names)} regression sets on which all these methods were run: "
-        f"{', '.join(names)}. Mean ranks that differ by less than "
-        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %), those of "
-        f"sets by size {', '.join(widths)}. Filled circles differ by less from the best. A method "
-        "that failed on a set is the last there."
+        f"Mean ranks over {len(names)} regression sets on which all these methods were run. Mean "
+        f"ranks that differ by less than {some.critical_difference:.1f} may do so by chance "
+        f"(Nemenyi test at 5 %), those of sets by size {', '.join(widths)}. Filled circles differ "
+        "by less from the best. A method that failed on a set is the last there."
     )
     others = sorted({r["dataset"] for r in records if "rmse" in r} - set(names))
     if others:
@@ -86,7 +83,7 @@ def _groups_by_size(
 ) -> Iterator[tuple[str, list[str]]]:
     """Title and names of the sets of more rows than a number, and of those of at most so many."""
     sizes = {record["dataset"]: record["num_train"] for record in records}
-    for title, is_large in ((f"more than {_FEW:,} rows", True), (f"at most {_FEW:,} rows", False)):
+    for title, is_large in ((_MANY, True), (f"at most {_FEW:,} rows", False)):
         part = [name for name in names if (sizes[name] > _FEW) == is_large]
         if part:
             yield title, part
@@ -131,15 +128,21 @@ def _beside_auto(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         }
         methods = [key for key in scores if key != "auto"]
         if all((key, "nlpd") in means for key in ("auto", "svgp")):
-            chosen = mean_cell(scores["auto"], "chosen", "")
-            lines.append((name, chosen, *_regret(means, methods)))
-            own = means["auto", "nlpd"]
-            differences[name] = {k: v - own for (k, score), v in means.items() if score == "nlpd"}
+            own = (
+                ("chosen", ""),
+                ("coverage", ".3f"),
+                ("training_seconds", ".0f"),
+                ("peak_gib", ".1f"),
+            )
+            cells = [mean_cell(scores["auto"], *column) for column in own]
+            lines.append((name, *cells, *_regret(means, methods)))
+            least = means["auto", "nlpd"]
+            differences[name] = {k: v - least for (k, part), v in means.items() if part == "nlpd"}
     if not lines:
         return
     header = (
-        *("data set", "chosen", "NLPD - best row", "RMSE or error / best row"),
-        *("NLPD - SVGP(512)", "NLPD - best trees", "CRPS or Brier - best trees"),
+        *("data set", "chosen", "95 % coverage", "s", "GiB"),
+        *("NLPD - best row", "RMSE or error / best row", "NLPD - best trees"),
     )
     yield "## auto beside the others"
     yield (
@@ -154,9 +157,8 @@ def _beside_auto(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> Iterator[str]:
-    """Scores of "auto" less those of the best method, of SVGP and of the best boosted trees."""
-    is_regression = ("auto", "rmse") in means
-    error, sharp = ("rmse", "crps") if is_regression else ("error_rate", "brier")
+    """Scores of "auto" less those of the best method and of the best boosted trees."""
+    error = "rmse" if ("auto", "rmse") in means else "error_rate"
 
     def best(score: str, keys: Sequence[str] = methods) -> float:
         known = [means[key, score] for key in keys if (key, score) in means]
@@ -164,9 +166,7 @@ def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> I
 
     yield f"{means['auto', 'nlpd'] - best('nlpd'):+.3f}"
     yield f"{100.0 * (means['auto', error] / best(error) - 1.0):+.1f} %"
-    for keys, score in ((("svgp",), "nlpd"), (_TREES, "nlpd"), (_TREES, sharp)):
-        difference = means["auto", score] - best(score, keys)
-        yield "–" if np.isnan(difference) else f"{difference:+.3f}"
+    yield f"{means['auto', 'nlpd'] - best('nlpd', _TREES):+.3f}"
 
 
 def _draw_differences(
@@ -210,9 +210,8 @@ def _times(run: PaperRun) -> Iterator[str]:
         return
     yield "## RMSE against time"
     yield (
-        "Of split 0, standardized, one point for each budget of time, and of boosted trees, which "
-        "have none, one point; seconds include the choice, starting values and compilation. Rows "
-        "with one budget are not shown."
+        "Of split 0, one point for each budget of time, and of boosted trees, which have none, one "
+        "point; seconds include the choice, starting values and compilation."
     )
 
     def draw(figure: Any) -> None:
@@ -233,21 +232,39 @@ def _times(run: PaperRun) -> Iterator[str]:
     yield _picture(run, "times", "RMSE against seconds", (max(8.0, 2.6 * len(names)), 4.0), draw)
 
 
-def _other_budgets(run: PaperRun) -> Iterator[str]:
-    """Scores of the rows of other sizes."""
-    lines = []
-    for size in run.paper.rows:
-        for r in _results(run, size) if size != run.size else ():
-            if r["status"] == "done":
-                error = r.get("rmse", r.get("error_rate"))
-                scores = f"{r['training_seconds']:.0f}", f"{error:.4f}", f"{r['nlpd']:.4f}"
-                about = r.get("chosen", ""), r["commit"], str(r["split"])
-                lines.append((r["dataset"], r["title"], *about, *scores))
+def _regression(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """RMSE and NLPD of all rows, and of published ones, on the regression sets of many rows."""
+    known = {record["dataset"] for record in records if "rmse" in record}
+    groups = dict(_groups_by_size(records, [n for n in run.paper.datasets if n in known]))
+    names, lines, few = groups.get(_MANY, []), [], []
+    for row in run.all_rows if names else ():
+        found = {name: records_of(records, row.key, name) for name in names}
+        done = [f"{name} {_pair(same)}" for name, same in found.items() if same]
+        if len(done) > _FEW_SETS:
+            lines.append((row.title, *map(_pair, found.values())))
+        elif done:
+            few.append(f"{row.title}: {'; '.join(done)}.")
+    for title, theirs in run.paper.published.items() if names else ():
+        scores = ([dict(theirs[name])] if name in theirs else [] for name in names)
+        lines.append((f"*paper: {title}*", *map(_pair, scores)))
     if lines:
-        yield "## Other budgets"
-        yield "Rows of 15 seconds and of five minutes, with the code of their commits."
-        header = ("data set", "", "chosen", "commit", "split", "s", "RMSE or error rate", "NLPD")
-        yield grid(header, lines)
+        yield f"## Regression, {_MANY}"
+        yield (
+            "RMSE, NLPD; – where a row was not run. Sets of fewer rows are in the picture above, "
+            "and with ten splits on [their own page](small_tables.md)."
+        )
+        yield grid(("", *names), lines)
+        yield " ".join(few)
+
+
+def _pair(scores: Sequence[Record]) -> str:
+    """RMSE and NLPD, of records or as printed in a paper, by title."""
+    pairs = (
+        (("rmse", ".3f"), ("nlpd", ".3f"))
+        if "rmse" in (scores or [{}])[0]
+        else (("RMSE", ""), ("NLPD", ""))
+    )
+    return ", ".join(filter(None, (mean_cell(scores, *pair) for pair in pairs))) or "–"
 
 
 def _mark_seconds(axis: Any) -> None:
@@ -262,7 +279,8 @@ def _results(run: PaperRun, size: str) -> list[Record]:
     """Finished records of a size, whichever were run."""
     path = run.folder / f"{replace(run, size=size, rows=(), splits=()).stem}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [record for record in map(json.loads, lines) if record["row"] != AGREEMENT]
+    found = [record for record in map(json.loads, lines) if record["row"] != AGREEMENT]
+    return [with_derived(record) for record in found]
 
 
 def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
@@ -279,8 +297,7 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield (
         "Fraction of test rows inside the central interval of a probability, less that "
         "probability, a mean over the data sets of the ranks: above zero intervals are too "
-        "wide, below too narrow. Errors of different sets may cancel in the curve; the table has "
-        "the mean of their sizes over sets and probabilities."
+        "wide, below too narrow; the table has the mean size over sets and probabilities."
     )
 
     def draw(figure: Any) -> None:
@@ -293,51 +310,31 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
 
     yield _picture(run, "calibration", "Coverage less probability", (7.5, 3.8), draw)
-    sizes = sorted((float(np.abs(found).mean()), title) for title, found in curves.items())
-    yield grid(("", "mean error of coverage"), [(title, f"{size:.3f}") for size, title in sizes])
-
-
-def _overruns(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """Rows that took a tenth more than their time."""
-    minutes = {row.key: row.minutes for row in run.all_rows if row.key not in _UNLIMITED}
-    late = [
-        (r["title"], r["dataset"], f"{r['training_seconds']:.0f}")
-        for r in records
-        if r["status"] == "done" and r["training_seconds"] > 66.0 * (minutes.get(r["row"]) or 1e9)
-    ]
-    if late:
-        yield "## Rows that took more than their time"
-        yield "By a tenth or more."
-        yield grid(("", "data set", "s"), late)
-
-
-def _commits(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The version of the code with which rows were run."""
     lines = []
-    for row in run.all_rows:
-        counts = Counter(r["commit"] for r in records if r["row"] == row.key)
-        found = ", ".join(f"{commit} ({count})" for commit, count in counts.items())
-        lines += [(row.title, found)] if found else []
-    yield "## Versions"
-    yield "Commits with which the rows were run, and the numbers of sets and splits."
-    yield grid(("", "commits"), lines)
+    for title, found in sorted(curves.items(), key=lambda pair: np.abs(pair[1]).mean()):
+        same = [r for r in records if r["title"] == title and r["status"] == "done"]
+        seconds, peaks = ([r[key] for r in same] for key in ("training_seconds", "peak_gib"))
+        cells = f"{min(seconds):.0f} to {max(seconds):.0f}", f"{min(peaks):.1f} to {max(peaks):.1f}"
+        lines.append((title, f"{np.abs(found).mean():.3f}", *cells))
+    yield grid(("", "mean error of coverage", "s, all sets", "GiB, all sets"), lines)
 
 
 def _agreement(records: Sequence[Record]) -> Iterator[str]:
-    """Differences of libraries at fixed hyperparameters."""
+    """Largest differences of libraries to GPflow at fixed hyperparameters."""
     for record in records:
         if record["status"] == "done":
+            largest: dict[str, float] = {}
+            for found in record["differences"]:
+                largest[found["library"]] = max(
+                    largest.get(found["library"], 0), found["difference"]
+                )
             yield "## The libraries agree"
             yield (
                 f"On {record['num_rows']} training rows of {record['dataset']}, with the same "
-                "kernel, noise variance, points and q, before anything is trained: the largest "
-                "difference to GPflow, relative to the largest absolute value."
+                "kernel, noise variance, points and q, before anything is trained, objectives, "
+                "means and variances differ from GPflow's, relative to the largest absolute value, "
+                f"by at most {', '.join(f'{v:.1e} ({k})' for k, v in largest.items())}."
             )
-            lines = [
-                (d["quantity"], d["library"], f"{d['difference']:.1e}")
-                for d in record["differences"]
-            ]
-            yield grid(("", "library", "difference"), lines)
 
 
 def _style(i: int) -> dict[str, str]:

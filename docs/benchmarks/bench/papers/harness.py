@@ -105,8 +105,8 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
             expected[place] = seconds_of(record)
         text = "".join(f"{json.dumps(record)}\n" for record in records)
         files.write_text(run.folder / f"{run.stem}.jsonl", text)
-        write_page(run, records, expected)
-    write_page(run, records, expected)
+        write_page(run, records)
+    write_page(run, records)
     return records
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bench.papers import comparison, tables
 from bench.papers.spec import PaperRun, Record, key_of
-from bench.papers.tables import Expected, duration, grid
 from gpflow_sparse.persistence import files
 
 LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
@@ -16,16 +15,15 @@ LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_row": tables.by_row,
     "by_rank": comparison.by_rank,
 }
-# Data sets that are named in a cell; of more those are that are not in it.
-_MANY = 12
+# Data sets that are named; of more their number is told.
+_MANY = 4
 
 
-def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> Path:
+def write_page(run: PaperRun, records: Sequence[Record]) -> Path:
     """
     Write the page, and pictures of learning curves where the paper has them.
 
     :param records: of all tasks run so far.
-    :param expected: of the tasks whose time is known.
     :return: path of the page, ``NAME.md`` in the folder of the run.
     """
     records = [tables.with_derived(record) for record in records]
@@ -35,8 +33,8 @@ def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> 
         *LAYOUTS[run.paper.layout](run, records),
         "## How it was run",
         *_paragraphs(run.paper.notes),
-        f"Our results were computed on {_machine(done)}" if done else "",
-        *_left(run, records, expected),
+        f"Computed on {_machine(done)}" if done else "",
+        *_left(run, records),
         *_failures(records),
     ]
     path = run.folder / f"{run.stem}.md"
@@ -50,8 +48,7 @@ def _heading(run: PaperRun) -> list[str]:
     command += f" --steps {run.steps}" if run.steps else ""
     command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
     command = paper.command.format(size=run.size) or command
-    by = f"Written by `{command}`; not edited by hand. {paper.citation}. "
-    by += "The rows are described [at the end](#how-it-was-run)."
+    by = f"Written by `{command}`. {paper.citation}. [How it was run](#how-it-was-run)."
     return [f"# {paper.title}", by, *_paragraphs(paper.protocol)]
 
 
@@ -67,32 +64,25 @@ def _machine(records: Sequence[Record]) -> str:
     cores = f"{record['cores']} CPU cores"
     cores += f", of which a row had {' or '.join(map(str, threads))}" if threads else ""
     cores += f", {gpus} GPU" if gpus else ", no GPU"
-    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("gpflow", "tensorflow"))
     return f"{cores}; {versions}."
 
 
-def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
-    """The chosen tasks that were not run, with the time that they would take."""
+def _left(run: PaperRun, records: Sequence[Record]) -> list[str]:
+    """The chosen tasks that were not run."""
     keys = {key_of(record) for record in records}
-    missing: dict[str, list[tuple[str, float]]] = {}
-    chosen: dict[str, set[str]] = {}
+    missing: dict[str, list[str]] = {}
     for row, name, split in run.tasks():
-        chosen.setdefault(row.title, set()).add(name)
         if (row.key, name, split) not in keys:
-            seconds = expected.get((row.key, name)) or 60.0 * (row.minutes or 0.0)
-            missing.setdefault(row.title, []).append((name, seconds))
+            missing.setdefault(row.title, []).append(name)
     lines = []
-    for title, tasks in missing.items():
-        names, total = Counter(name for name, _ in tasks), sum(seconds for _, seconds in tasks)
-        known = all(seconds for _, seconds in tasks)
-        told = [f"{name} ({count} splits)" if count > 1 else name for name, count in names.items()]
-        if len(names) > _MANY:
-            others = [name for name in run.paper.datasets if name in chosen[title] - set(names)]
-            told = [" but ".join([f"all {len(chosen[title])}", *filter(None, [", ".join(others)])])]
-        lines.append((title, ", ".join(told), duration(total) if known else "not measured"))
-    intro = "The same command continues with these, if `--minutes` gives it the time."
-    table = grid(("", "data sets", "expected time"), lines)
-    return ["## Not run yet", intro, table] if lines else []
+    for title, names in missing.items():
+        counts = Counter(names)
+        told = [f"{name}, {n} splits" if n > 1 else name for name, n in counts.items()]
+        told = [f"{len(counts)} data sets"] if len(counts) > _MANY else told
+        lines.append(f"{title} ({', '.join(told)})")
+    text = f"The same command continues with {'; '.join(lines)}."
+    return ["## Not run yet", text] if lines else []
 
 
 def _failures(records: Sequence[Record]) -> list[str]:

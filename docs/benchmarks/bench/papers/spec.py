@@ -96,13 +96,9 @@ class Paper:
     details: Sequence[str] = ()
     """Titles of the last columns of the layout "by_row"."""
     sections: Sequence[Mapping[str, str]] = ()
-    """Tables of the layout "by_metric": heading, text, cell, column of the published cells."""
-    curves: Sequence[Mapping[str, str]] = (
-        {"caption": "{curve_of}:", "key": "score", "format": ".4f"},
-    )
-    """Learning curves of the layout "by_dataset": caption, key of a point, format."""
+    """Tables of the layout "by_metric": heading, text, cell, published column, size if of one."""
     picture: Mapping[str, str] = field(default_factory=dict)
-    """Curves that are drawn: label of the axis by key of a point."""
+    """Learning curves that are drawn: label of the axis by key of a point."""
     kept: Sequence[float] = ()
     """Fractions of the test rows for which records have the accuracy of the kept rows."""
     command: str = ""

@@ -1,6 +1,6 @@
 """Tables of a paper, from its JSON lines: our results beside the published ones."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,6 @@ from bench.papers.spec import PaperRun, Record, Row, key_of
 
 WATCHED = 1000
 """Test rows of a learning curve that is scored during training."""
-
-Expected = Mapping[tuple[str, str], float]
-"""Seconds of a task, by key of its row and data set."""
 
 
 def expected_times(records: Iterable[Record]) -> dict[tuple[str, str], float]:
@@ -54,12 +51,9 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def with_derived(record: Record) -> Record:
     """The record with derived entries, which columns and cells may name too."""
-    which = "Error rate" if "error_rate" in record else "RMSE (standardized)"
-    rows = f"{min(WATCHED, record['num_test'])} test rows during training"
-    derived: Record = {"splits": record["split"], "curve_of": f"{which} on {rows}"}
+    derived: Record = {"splits": record["split"]}
     derived["minutes"] = record.get("training_seconds", 0.0) / 60.0
     derived |= {"peak_gib": record["peak"] / 1024.0} if "peak" in record else {}
-    derived["elbo_per_row"] = record.get("elbo", 0.0) / record["num_train"]
     return record | derived
 
 
@@ -99,10 +93,12 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     paper, found = run.paper, {key_of(record)[:2]: record for record in records}
     done = {r["dataset"]: r for r in records if r["status"] == "done"}
     sizes = (
-        f"{name}: {r['num_train']} training and {r['num_test']} test rows, {r['steps']} steps "
-        f"({r['epochs']:.0f} epochs)"
+        f"{name}: {r['num_train']} training and {r['num_test']} test rows"
+        + (f", {r['steps']} steps ({r['epochs']:.0f} epochs)" if "epochs" in r else "")
         for name, r in done.items()
     )
+    known = {name for _, name in found} | {name for t in paper.published.values() for name in t}
+    names = [name for name in paper.datasets if name in known]
     yield f"Split {records[-1]['split']}. {'; '.join(sizes)}." if done else ""
 
     def cell(key: tuple[str, str], form: str) -> str:
@@ -110,22 +106,26 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             return "–"
         return form.format(**found[key]) if found[key]["status"] == "done" else "failed"
 
-    for section in paper.sections:
+    sections = [part for part in paper.sections if part.get("size", run.size) == run.size]
+    for section in sections:
         rows = [
-            (row.title, *(cell((row.key, name), section["cell"]) for name in paper.datasets))
+            (row.title, *(cell((row.key, name), section["cell"]) for name in names))
             for row in run.all_rows
+            if any((row.key, name) in found for name in names)
         ]
-        column = section.get("published")
+        # of a paper that is run in two sizes, beside the rows of its own size
+        own = run.size == "full" or "full" not in paper.rows
+        column = section.get("published") if own else None
         for title, scores in paper.published.items() if column else ():
-            theirs = (scores.get(name, {}).get(column or "", "") for name in paper.datasets)
+            theirs = (scores.get(name, {}).get(column or "", "") for name in names)
             rows.append((f"*paper: {title}*", *theirs))
         yield f"## {section['heading']}" if "heading" in section else ""
         yield section.get("text", "")
-        yield grid(("", *paper.datasets), rows)
+        yield grid(("", *names), rows)
 
 
 def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """For each data set a table with a column for each metric, and learning curves."""
+    """For each data set a table with a column for each metric, and a picture of learning curves."""
     paper = run.paper
     for name in paper.datasets:
         lines = list(lines_of(run, records, name))
@@ -146,40 +146,21 @@ def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             f"split{'s' * (len(splits) > 1)} {', '.join(map(str, splits))}."
         )
         yield grid(("", *shown), rows)
-        yield from _curve_tables(run, [same[0] for same in own])
         picture = _draw(run, name, [same[0] for same in own]) if paper.picture else None
         yield f"![Learning curves]({picture.name})" if picture else ""
         yield from _rejection(run, name, [same for same in own if "kept" in same[0]])
 
 
 def _rejection(run: PaperRun, dataset: str, lines: Sequence[list[Record]]) -> Iterator[str]:
-    """Rejection curves, means over splits, and a picture of them beside the reliability."""
+    """A picture of rejection curves, means over splits, beside the reliability."""
     if not lines:
         return
     titles = {row.key: row.title for row in run.all_rows}
     curves = {titles[same[0]["row"]]: np.mean([r["kept"] for r in same], axis=0) for same in lines}
-    yield "Accuracy, %, of the test rows that are kept, those with the largest probabilities:"
-    header = ("kept", *(f"{100.0 * fraction:g} %" for fraction in run.paper.kept))
-    rows = [(title, *(f"{value:.2f}" for value in kept)) for title, kept in curves.items()]
-    yield grid(header, rows)
     pooled = {titles[same[0]["row"]]: [r["reliability"] for r in same] for same in lines}
     path = run.folder / f"{run.stem}-{dataset}.png"
     if draw_rejection(path, run.paper.kept, curves, pooled):
         yield f"![Rejection curves and reliability]({path.name})"
-
-
-def _curve_tables(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The learning curves of one split."""
-    titles = {row.key: row.title for row in run.all_rows}
-    timed = any(row.minutes for row in run.all_rows)
-    header = f"share of the {'time' if timed else 'steps'}"
-    for curve in run.paper.curves:
-        rows = []
-        for record in records:
-            points = [f"{p[curve['key']]:{curve['format']}}" for p in _points(record)][:10]
-            rows.append((titles[record["row"]], *points, *[""] * (10 - len(points))))
-        yield curve["caption"].format(**records[0])
-        yield grid((header, *(f"{k}0 %" for k in range(1, 11))), rows)
 
 
 def _points(record: Record) -> list[dict[str, float]]:
@@ -226,33 +207,30 @@ def by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield "## Test RMSE"
     yield grid(("data set", "N", "D", *titles), lines)
     for row in run.all_rows:
-        yield from _row_tables(run, row, records)
+        yield from _row_table(run, row, records)
 
 
-def _row_tables(run: PaperRun, row: Row, records: Sequence[Record]) -> Iterator[str]:
-    """One row next to the published one, to the first row on the same splits, and the rest."""
-    paper, first = run.paper, run.all_rows[0]
-    lines: list[dict[str, str]] = []
+def _row_table(run: PaperRun, row: Row, records: Sequence[Record]) -> Iterator[str]:
+    """Where a row is not as good as the published one, and its scores other than the RMSE."""
+    paper, lines, missed = run.paper, [], []
     for name in paper.datasets:
         same = records_of(records, row.key, name)
         if not same:
             continue
-        theirs, splits = paper.published[row.compared][name], {record["split"] for record in same}
-        like = [r for r in records_of(records, first.key, name) if r["split"] in splits]
-        within = reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in same])))
-        line = {"data set": name, "RMSE": _rmse(same)}
-        line |= {} if row is first else {f"{first.title}, same splits": _rmse(like)}
-        line |= {"paper": theirs["RMSE"], "reached": "yes" if within else "no"}
-        line |= {title: mean_cell(same, *paper.columns[title]) for title in paper.details}
+        theirs = paper.published[row.compared][name]
+        if not reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in same]))):
+            missed.append(name)
         seconds = f"{3600.0 * float(theirs['hours']):.0f}" if "hours" in theirs else ""
-        lines.append(line | {"paper's s per split": seconds})
+        cells = (mean_cell(same, *paper.columns[title]) for title in paper.details)
+        lines.append((name, *cells, seconds))
     if lines:
         yield f"## {row.title}"
         yield (
-            f"Within one standard deviation of the paper's {row.compared}, or better, on "
-            f"{sum(line['reached'] == 'yes' for line in lines)} of {len(lines)} data sets."
+            f"RMSE within one standard deviation of the paper's {row.compared}, or better, on "
+            f"{len(lines) - len(missed)} of {len(lines)} data sets"
+            f"{', not on ' * bool(missed)}{', '.join(missed)}."
         )
-        yield grid(tuple(lines[0]), [tuple(line.values()) for line in lines])
+        yield grid(("data set", *paper.details, "paper's s per split"), lines)
 
 
 def reached(published: str, rmse: float) -> bool:
