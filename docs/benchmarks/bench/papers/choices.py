@@ -43,7 +43,8 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
         return scores | {"chosen": method, "training_seconds": time.perf_counter() - begin}
     if "num_inducing" in given:
         given["num_inducing"] = min(given["num_inducing"], most_points(dataset))
-    task = Task(dataset, options=given | {"seed": budget.seed})
+    likelihood = given.pop("likelihood", None)
+    task = Task(dataset, likelihood=likelihood, options=given | {"seed": budget.seed})
     choice = choose(task, method, seconds=budget.seconds, report=_echo)
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
     choice, model = train(task, choice, seconds=left)

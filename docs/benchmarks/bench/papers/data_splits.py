@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from bench.papers.workloads import WORKLOADS
 from gpflow_sparse.data import Dataset, Standardizer, load, robot_arm
 from gpflow_sparse.data.images import read_digits
 
@@ -92,6 +93,7 @@ READERS: Mapping[str, Callable[[str, int], Dataset]] = {
     "5000_rows": functools.partial(few_rows, num_rows=5000),
     "15000_rows": functools.partial(few_rows, num_rows=15_000),
     "images": images,
+    "workloads": lambda name, split: WORKLOADS[name](split),
     "evidence": tables_and_images,
 }
 

@@ -84,7 +84,7 @@ def mean_cell(records: Sequence[Record], key: str, form: str, spread: str = "") 
         return f"{len(values)}" if values else ""
     if isinstance(values[0], str):
         return ", ".join(dict.fromkeys(values))
-    mean = values[0] if len(values) == 1 else np.mean(values)
+    mean = values[0] if len(set(values)) == 1 else np.mean(values)
     return f"{mean:{form}}" + (f" ± {np.std(values):{form}}" if spread and len(values) > 1 else "")
 
 
