@@ -130,8 +130,8 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         ``k(X, X) + noise_variance I``.
 
         It is called with vectors ``v [B, N]`` and returns ``v Q^-1`` and the sum of ``v Q^-1 v^T``,
-        as the solver of GPflow's ``CGLB`` expects: ``gpflow.models.cglb.cglb_conjugate_gradient(K, b, start, preconditioner,
-        tolerance, max_steps, restart_step)``. Parameters have their present values.
+        as ``cglb_conjugate_gradient`` of ``gpflow.models.cglb`` expects. Parameters have their
+        present values.
 
         :param X: ``[N, D]``.
         :param noise_variance: positive, in units of Y squared; a number, tensor or parameter.

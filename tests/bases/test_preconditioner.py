@@ -82,5 +82,5 @@ def test_it_is_made_outside_of_graphs_and_for_columns_of_the_basis(rng):
     with pytest.raises(ValueError, match="X must have 3 column"):
         grief(X, 4).preconditioner(X[:, :2], NOISE)
     basis = RandomFourier(gpflow.kernels.SquaredExponential(), 4)
-    with pytest.raises(ValueError, match="outside of tf.function"):
+    with pytest.raises(ValueError, match=r"outside of tf\.function"):
         tf.function(lambda: basis.preconditioner(X, NOISE), autograph=False)()
