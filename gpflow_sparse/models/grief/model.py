@@ -217,7 +217,7 @@ class GRIEF(WeightSpaceModel):
         samples, are from section 6 of the paper. "nuts" is the No-U-Turn sampler of TensorFlow
         Probability, where the paper has a Langevin sampler of 10,000 steps; "quadrature" is exact
         up to rounding, for rotated weights only, and needs no samples. A gradient takes O(p) for
-        rotated weights and O(p^3) for original ones, for any N. The likelihood is the likelihood of
+        rotated weights and O(p^3) for original ones, or O(N^2 p) if N < p. The likelihood is that of
         the finite sum; unless ``objective`` is "likelihood", predictions add the residual variance
         of the kernel.
 
