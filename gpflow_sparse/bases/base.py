@@ -8,6 +8,7 @@ import gpflow
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
+from gpflow_sparse.bases.preconditioner import Preconditioner
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -122,6 +123,26 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     def plain_features(self, X: tf.Tensor) -> tf.Tensor:
         """``[m, N]``, of valid inputs, see :meth:`mixing`."""
         raise NotImplementedError(f"{type(self).__name__} has no mixing.")
+
+    def preconditioner(self, X: Any, noise_variance: Any) -> Preconditioner:
+        """
+        ``Q^-1``, ``Q = basis(X) S^-1 basis(X)^T + noise_variance I``, for conjugate gradients on
+        ``k(X, X) + noise_variance I``.
+
+        It is called with vectors ``v [B, N]`` and returns ``v Q^-1`` and the sum of ``v Q^-1 v^T``,
+        as ``cglb_conjugate_gradient`` of ``gpflow.models.cglb`` expects. Parameters have their
+        present values.
+
+        :param X: ``[N, D]``.
+        :param noise_variance: positive, in units of Y squared; a number, tensor or parameter.
+        :raises ValueError: for X that the basis does not take, noise that is not positive, and
+            inside ``tf.function``.
+        :raises FactorizationError: if the matrix of the inversion lemma has no Cholesky factor.
+        """
+        if not tf.executing_eagerly():
+            raise ValueError("preconditioner must be called outside of tf.function.")
+        noise = checks.require_positive_number(noise_variance, "noise_variance")
+        return Preconditioner(self.features(X), noise)
 
     def refresh(self) -> bool:
         """

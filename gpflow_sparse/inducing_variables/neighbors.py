@@ -207,6 +207,11 @@ class NeighborInducingPoints(InducingVariables):
         """
         The ``count`` closest points to each row, whatever is global.
 
+        The place of the paper's p(w), eq. (10): a subclass that overrides this chooses points by
+        another rule, at random for example, and returns False from :meth:`searches_outside`.
+        Objective, predictions and ``count_neighbors`` call it for their rows: with the KL weights
+        "counts" a row must have the same points in every call, and "chain" needs ``before``.
+
         :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
         :param keep: use and extend results kept by :attr:`num_remembered` and :meth:`look_ahead`.
         :return: int32 ``[N, count]``; -1 where there are no more.

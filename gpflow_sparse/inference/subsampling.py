@@ -222,6 +222,42 @@ def site_expectations(
     return 0.5 * (terms[0] + terms[1])
 
 
+def second_moments(batch: Batch, projections: Pair, spread: Pair) -> Pair:
+    """
+    Unbiased estimates of ``E_q[f]`` and ``E_q[f^2]`` of each row, ``[n, L]``.
+
+    :param projections: projections of both draws, ``[n, L (1 + h)]``.
+    :param spread: variance of the diagonal part for each draw, ``[n, L]``.
+    """
+    (F_i, D_i), (F_j, D_j) = (
+        chevron.split_projections(part, batch.mean.shape[1]) for part in projections
+    )
+    F_i, F_j = F_i + batch.mean, F_j + batch.mean
+    square = F_i * F_j + tf.reduce_sum(D_i * D_j, axis=-1) + 0.5 * (spread[0] + spread[1])
+    return 0.5 * (F_i + F_j), square
+
+
+def logit_bound(Y: tf.Tensor, moments: Pair, square: tf.Tensor) -> tf.Tensor:
+    """
+    A lower bound on ``E_q[log p(y | f)]`` of each row, ``[n]``, for ``P(y = 1) = 1 / (1 + e^-f)``.
+
+        log p(y | f) >= -log(1 + e^-xi) - xi / 2 + (y - 1/2) f - tanh(xi / 2) (f^2 - xi^2) / (4 xi)
+
+    for every xi; best at ``xi^2 = E_q[f^2]``. Linear in the moments, so that with unbiased ones it
+    is a bound on average, if ``square`` does not depend on their draws. Jaakkola and Jordan,
+    "Bayesian parameter estimation via variational methods" (2000).
+
+    :param Y: labels 0 and 1, ``[n, L]``.
+    :param moments: ``E_q[f]`` and ``E_q[f^2]``, ``[n, L]``.
+    :param square: an estimate of ``E_q[f^2]``, which gives xi.
+    """
+    xi2 = tf.maximum(square, tf.cast(_MIN_VARIANCE, square.dtype))
+    xi = tf.sqrt(xi2)
+    mean, second = moments
+    curved = tf.tanh(0.5 * xi) / (4.0 * xi) * (second - xi2)
+    return tf.reduce_sum((Y - 0.5) * mean - curved - tf.nn.softplus(-xi) - 0.5 * xi, axis=1)
+
+
 def prior_kl(
     head: Head, head_precision: tf.Tensor, draws: Sequence[Draw], scale: Any, *, dense: bool
 ) -> tf.Tensor:

@@ -45,18 +45,34 @@ def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
     np.testing.assert_allclose(zero, np.zeros((8, 1)), atol=1e-9)
 
 
+def test_equation_3_has_the_gradient_of_the_oracle(problem):
+    basis, (X, Y), mu = problem
+    options = {"basis_batch_size": 3, "num_control_rows": 5}
+    model = made_model(basis, mu, variance_reduction="anchored", **options)
+    model.prepare_step(0, lambda: (X, Y))
+    draws = [0, 3, 5], [3, 1, 7]
+    with tf.GradientTape() as tape:
+        value = qsgp_variance.printed_equation_3(model, 2, [tf.constant(i) for i in draws])
+    gradient = tf.convert_to_tensor(tape.gradient(value, model.q_mu))[:, 0]
+    known = basis(X[:5]).numpy(), mu.numpy()[:, 0], NOISE, *draws, 30
+    np.testing.assert_allclose(value, oracle.eq3(*known), rtol=1e-10)
+    np.testing.assert_allclose(gradient, oracle.eq3_gradient(*known), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.nightly
 def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
-    sizes = "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-support 20 --num-rows 60"
+    sizes = (
+        "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-control-rows 20 --num-rows 60"
+    )
     command = ["variance", "qsgp", *sizes.split(), "--repeats", "3"]
     result = CliRunner().invoke(commands.bench, command)
     assert result.exit_code == 0, result.output
     assert "generated rows, 60 rows" in result.stderr
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]
-    assert [row["estimator"] for row in rows] == ["literal", "none", "anchored"]
+    assert [row["estimator"] for row in rows] == ["literal", "eq3", "none", "anchored"]
     assert {row["data"] for row in rows} == {"generated rows"}
-    literal, _, anchored = rows
+    literal, *_, anchored = rows
     for place in ("at_prior_draw", "at_optimum"):
         assert anchored[place] < literal[place]
         assert literal[f"{place}_to_literal"] == 1.0

@@ -71,10 +71,39 @@ def test_the_density_of_impossible_weights_is_zero(noise, weight):
     sums = collapsed.row_sums(*(tf.constant(part) for part in (A, Y, np.sum(A**2, axis=0))))
     weights = np.stack([np.ones(20), np.full(20, weight)])
     unknowns = tf.constant([0.1, noise], tf.float64), tf.constant(weights)
-    got = type_one.weighted_log_density(sums, *unknowns).numpy()
     expected = oracle.dense_lml(A.T, Y, np.ones(20), 0.1)
-    np.testing.assert_allclose(got[0], expected, rtol=1e-10)
-    assert got[1] == -np.inf
+    for got in (
+        type_one.weighted_log_density(sums, *unknowns),
+        type_one.row_log_density(sums, *type_one.row_space(sums), *unknowns),
+    ):
+        np.testing.assert_allclose(got[0], expected, rtol=1e-10)
+        assert got[1] == -np.inf
+
+
+@pytest.mark.parametrize(("rows", "rank"), [(12, 12), (30, 12)])  # repeated rows
+def test_the_density_in_the_space_of_the_rows_is_that_of_the_functions(rows, rank):
+    rng = np.random.default_rng(0)
+    A, Y = rng.normal(size=(20, 12))[:, np.arange(rows) % 12], rng.normal(size=(rows, 2))
+    sums = collapsed.row_sums(*(tf.constant(part) for part in (A, Y, np.sum(A**2, axis=0))))
+    unknowns = tf.constant(rng.uniform(0.1, 1.0, 3)), tf.constant(rng.uniform(0.1, 9.0, (3, 20)))
+    F, z = type_one.row_space(sums)
+    assert F.shape == (20, rank)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(unknowns)
+        values = [
+            type_one.weighted_log_density(sums, *unknowns),
+            type_one.row_log_density(sums, F, z, *unknowns),
+        ]
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-10)
+    slopes, expected = (tape.gradient(value, unknowns) for value in reversed(values))
+    for got, wanted in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-8)
+
+
+def test_more_rows_than_functions_have_no_smaller_space():
+    A = np.random.default_rng(0).normal(size=(4, 9))
+    sums = collapsed.row_sums(A, np.ones((9, 1)), np.sum(A**2, axis=0))
+    assert type_one.row_space(sums) is None
 
 
 @pytest.mark.nightly

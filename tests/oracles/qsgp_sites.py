@@ -93,3 +93,18 @@ def site_moments_absorbed(Phi, mu, C, it, q, k, h=None, clamp=True):
     for v in [mu, *C[:, :k].T]:
         var = var - variance_of_sum(Phi, v, it, h)
     return mean, np.maximum(var, 0.0) if clamp else var
+
+
+def pair_moments(Phi, mu, C, it, jt, h=0):
+    """Unbiased mean and second moment of each row from two independent sets; h dense columns."""
+    wi, wj = weights(len(mu), it, h), weights(len(mu), jt, h)
+    Fi, Fj = Phi @ (wi * mu), Phi @ (wj * mu)
+    dense = np.sum(((Phi * wi) @ C[:, :h]) * ((Phi * wj) @ C[:, :h]), axis=1)
+    spread = diagonal_variance(Phi, C, it, h) + diagonal_variance(Phi, C, jt, h)
+    return 0.5 * (Fi + Fj), Fi * Fj + dense + 0.5 * spread
+
+
+def quadratic_logit(mean, second, y, xi):
+    """The quadratic lower bound on :func:`expect_logit` at xi; Jaakkola and Jordan (2000)."""
+    curvature = np.tanh(0.5 * xi) / (4.0 * xi)
+    return logit(xi, 1.0) + 0.5 * (y * mean - xi) - curvature * (second - xi**2)

@@ -217,8 +217,8 @@ class GRIEF(WeightSpaceModel):
         samples, are from section 6 of the paper. "nuts" is the No-U-Turn sampler of TensorFlow
         Probability, where the paper has a Langevin sampler of 10,000 steps; "quadrature" is exact
         up to rounding, for rotated weights only, and needs no samples. A gradient takes O(p) for
-        rotated weights and O(p^3) for original ones, for any N. The likelihood is the likelihood of
-        the finite sum; unless ``objective`` is "likelihood", predictions add the residual variance
+        rotated weights and O(p^3), or O(N^2 p) if N < p, for original ones. The likelihood is the
+        finite sum's; unless ``objective`` is "likelihood", predictions add the residual variance
         of the kernel.
 
         :param num_samples: number of states kept of each chain.

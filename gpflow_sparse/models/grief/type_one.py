@@ -82,16 +82,19 @@ def log_posterior(
     """
     The joint log density of ``x = (log w, log noise)`` and the data.
 
-    :param sums: sums of the features, for weights of the features, O(p^3) per value; or their
-        rotation, for weights of rotated functions, O(p).
+    :param sums: sums of the features, for weights of the features, O(p^3) per value, or O(r^2 p) if
+        ``A A^T`` has rank ``r < p``; or their rotation, for weights of rotated functions, O(p).
     :return: a function from ``[C, p + 1]`` to ``[C]``; with weights on features minus infinity
         where the weights are so large, or the noise so small, that B has no Cholesky factor.
     """
+    rows = None if isinstance(sums, rotation.Rotation) else row_space(sums)
 
     def density(x: tf.Tensor) -> tf.Tensor:
         weights, noise = tf.exp(x[..., :-1]), tf.exp(x[..., -1])
         if isinstance(sums, rotation.Rotation):
             likelihood = rotation.rotated_log_density(sums, noise, weights)
+        elif rows is not None:
+            likelihood = row_log_density(sums, *rows, noise, weights)
         else:
             likelihood = weighted_log_density(sums, noise, weights)
         return likelihood + log_prior(prior, x)
@@ -183,6 +186,67 @@ def weighted_log_density(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) ->
             freedom = sums.num_rows - tf.reduce_sum(1.0 - diagonal, axis=-1)
             at_noise = 0.5 * (residual - num_outputs * freedom) / noise
             return upstream * at_noise, upstream[..., None] * at_weights
+
+        density = -0.5 * (num_outputs * constant + fit)
+        return tf.where(exists, density, -math.inf), gradient
+
+    return value(noise, weights)
+
+
+def row_space(sums: RowSums) -> tuple[tf.Tensor, tf.Tensor] | None:
+    """
+    ``F [p, r]`` with ``F F^T = A A^T`` and r its rank, and ``z = F^+ A e [r, P]``; None for full
+    rank, as with more rows than functions. O(p^3), once.
+    """
+    values, vectors = tf.linalg.eigh(sums.AAT)
+    least = values.shape[0] * np.finfo(np.float64).eps * values[-1]
+    kept = int(tf.math.count_nonzero(values > least))
+    if kept == values.shape[0]:
+        return None
+    roots, vectors = tf.sqrt(values[-kept:]), vectors[:, -kept:]
+    projected = tf.linalg.matmul(vectors, sums.Ae, transpose_a=True)
+    return vectors * roots, projected / roots[:, None]
+
+
+def row_log_density(
+    sums: RowSums, F: tf.Tensor, z: tf.Tensor, noise: tf.Tensor, weights: tf.Tensor
+) -> tf.Tensor:
+    """
+    :func:`weighted_log_density` from :func:`row_space`, in O(r^2 p).
+
+    With ``B = I + F^T W F / noise [r, r]`` and ``b = B^-1 z`` the determinant of the covariance is
+    ``noise^N |B|`` and the quadratic form ``(|e|^2 - |z|^2 + z^T b) / noise``, so that
+
+        d/dw_i = ((f_i^T b)^2 / noise - f_i^T B^-1 f_i) / (2 noise)
+        d/dnoise = ((|e|^2 - |z|^2 + |b|^2) / noise - (N - r + tr B^-1)) / (2 noise).
+    """
+    rank, num_outputs = z.shape
+    outside = sums.squares - tf.reduce_sum(tf.square(z))
+
+    @tf.custom_gradient
+    def value(
+        noise: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        scaled = F * tf.sqrt(weights / noise[..., None])[..., None]  # [..., p, r]
+        B = tf.linalg.matmul(scaled, scaled, transpose_a=True) + tf.eye(rank, dtype=F.dtype)
+        L, exists = _factor_if_any(B)
+        inverse = linalg.solve_triangular(
+            L, tf.broadcast_to(tf.eye(rank, dtype=F.dtype), tf.shape(B))
+        )
+        c = tf.linalg.matmul(inverse, z)  # L^-1 z  [..., r, P]
+        log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=-1)
+        constant = sums.num_rows * tf.math.log(2.0 * math.pi * noise) + log_det
+        fit = (outside + tf.reduce_sum(tf.square(c), axis=[-2, -1])) / noise
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            b = tf.linalg.matmul(inverse, c, transpose_a=True)  # [..., r, P]
+            halves = tf.linalg.matmul(inverse, F, transpose_b=True)  # L^-1 F^T  [..., r, p]
+            slopes = tf.reduce_sum(tf.square(tf.linalg.matmul(F, b)), axis=-1)  # [..., p]
+            at_weights = slopes / noise[..., None] - num_outputs * tf.reduce_sum(halves**2, axis=-2)
+            freedom = sums.num_rows - rank + tf.reduce_sum(inverse**2, axis=[-2, -1])
+            squares = outside + tf.reduce_sum(tf.square(b), axis=[-2, -1])
+            at_noise = 0.5 * (squares / noise - num_outputs * freedom) / noise
+            return upstream * at_noise, 0.5 * (upstream / noise)[..., None] * at_weights
 
         density = -0.5 * (num_outputs * constant + fit)
         return tf.where(exists, density, -math.inf), gradient

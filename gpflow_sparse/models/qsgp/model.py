@@ -278,9 +278,7 @@ class QSGP(VariationalModel):
         known: KnownProjections | None,
     ) -> tf.Tensor:
         """``E_q[log p(y | f)]`` of each row; for non-Gaussian noise by theorem 3, corrected."""
-        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
-        mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
-        batch = Batch(X, Y, latent + mean)
+        batch = self._batch(X, Y)
         raw, F = subsampling.projections(Phi, head, V, tail_scale, known)
         spread = subsampling.spreads(Phi, draws, tail_scale)  # Phi^2 c^2
         if isinstance(self.likelihood, Gaussian):
@@ -290,6 +288,11 @@ class QSGP(VariationalModel):
             # product is unbiased. A corrected mean has its gradient from the other draw already.
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread)
+
+    def _batch(self, X: tf.Tensor, Y: tf.Tensor) -> Batch:
+        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
+        mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
+        return Batch(X, Y, latent + mean)
 
     def _dense_quadratic(
         self,
@@ -377,12 +380,49 @@ class QSGP(VariationalModel):
 
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
-        The elbo from all functions, O(n m (1 + h)) for n rows, which may be a minibatch.
+        The elbo from all functions, O(n m (1 + h)) for n rows, which may be a minibatch: a bound
+        with any likelihood, where :meth:`elbo` is one for Gaussian noise only (and on average).
         With a dense prior precision it includes ``log |S| / 2``, unlike :meth:`elbo`.
 
         :raises ValueError: for a dense prior precision of more than 4,096 functions.
         """
         return super().elbo(data)
+
+    @public_method("the bound")
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: []")
+    def logit_bound(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        Unbiased estimate of a lower bound on :meth:`exact_elbo`, and so on the log evidence, for a
+        logit: at the cost of two calls of :meth:`elbo`, whatever m is.
+
+        Rows have the quadratic bound of Jaakkola and Jordan
+        (:func:`gpflow_sparse.inference.subsampling.logit_bound`), whose place xi comes from two
+        draws and whose moments from two others. For reports, not for steps.
+
+        :param data: ``(X [n, D], Y [n, P])``; rows of a minibatch stand for all data.
+        :return: scalar, in nats.
+        :raises ValueError: for another likelihood, or a dense prior precision.
+        """
+        options.require_logit(self.likelihood, self.basis)
+        batch = self._batch(*data)
+        one, other = self._moments_and_kl(batch), self._moments_and_kl(batch)
+        terms = subsampling.logit_bound(batch.Y, one[0], other[0][1])
+        terms += subsampling.logit_bound(batch.Y, other[0], one[0][1])
+        weight = self.num_data / tf.cast(tf.shape(terms)[0], terms.dtype)
+        return 0.5 * (weight * tf.reduce_sum(terms) - one[1] - other[1])
+
+    def _moments_and_kl(self, batch: Batch) -> tuple[Pair, tf.Tensor]:
+        """Unbiased moments of f at the rows of a batch, and the KL, from two fresh draws."""
+        step = SubsampledStep(self, self._draw(), unique=False)
+        values = [tf.gather(variable, indices) for variable, indices in step.row_indices]
+        head, precision, draws = step.read(values)
+        scale = tf.constant(self.num_tail / self.basis_batch_size, self.dtype)  # (m - h) / k
+        Phi = functions_at(self.basis, self.num_head, batch.X, draws, None)
+        first, second = (chevron.tail_vectors(draw.tail) for draw in draws)
+        F = subsampling.projections(Phi, head, (first, second), scale, None)[0]
+        spread = subsampling.spreads(Phi, draws, scale)
+        kl = subsampling.prior_kl(head, precision, draws, scale, dense=False)
+        return subsampling.second_moments(batch, F, spread), kl
 
     def training_loss_closure(
         self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True

@@ -4,7 +4,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.validation import checks, component_checks
@@ -105,6 +105,17 @@ def require_conjugate(likelihood: Likelihood, what: str = "this closed form") ->
             f"{what} needs a Gaussian likelihood with one variance, got "
             f"{type(likelihood).__name__}."
         )
+
+
+def require_logit(likelihood: Likelihood, basis: FiniteBasis) -> None:
+    """:raises ValueError: for a likelihood other than a logit's, and for a dense precision."""
+    if not isinstance(likelihood, Bernoulli) or likelihood.invlink is not tf.sigmoid:
+        raise ValueError(
+            "logit_bound needs gs.likelihoods.BernoulliLogit(), got "
+            f"{type(likelihood).__name__}; take exact_elbo, a bound with any likelihood."
+        )
+    if basis.precision == "dense":
+        raise ValueError("logit_bound has no determinant of a dense precision; take exact_elbo.")
 
 
 def require_call(step: Any, data: Any) -> None:
