@@ -81,7 +81,6 @@ THINNED = {
     "test_precision.py": 2,
     "test_qsgp.py": 9,
     "test_qsgp_variance.py": 5,
-    "test_rare_classes.py": 2,
     "test_refusals.py": 2,
     "test_repeated_rows.py": 4,
     "test_report.py": 2,
