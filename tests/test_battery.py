@@ -36,8 +36,15 @@ def ours(members):
     return {name: member for name, member in members.items() if member.guarded}
 
 
-every_member, our_members = each(MEMBERS), each(ours(MEMBERS))
-every_model, every_model_of_ours = each(ALL), each(ours(ALL))
+every_member, every_model = each(MEMBERS), each(ALL)
+# Members whose f and q are those of others, for what does not see the likelihood.
+LIKE_OTHERS = {
+    *("solvegp_bernoulli", "solvegp_multiclass", "odvgp_bernoulli", "basis_svgp_bernoulli"),
+    "qsgp_bernoulli",
+}
+OF_F = {name: member for name, member in ALL.items() if name not in LIKE_OTHERS}
+OF_Q = {name: member for name, member in OF_F.items() if name in MEMBERS}
+every_f, every_q = each(OF_F), each(OF_Q)
 every_kind = each(KINDS)
 every_kind_with_a_bound = each({name: KINDS[name] for name in MEMBERS if name in KINDS})
 XNEW = inputs(seed=7, rows=5)
@@ -100,7 +107,7 @@ def test_every_model_of_the_package_is_in_the_battery():
     assert expected == {type(member.build()) for member in KINDS.values()}
 
 
-@every_member
+@every_q
 def test_q_starts_at_the_prior(member):
     """Predictions are the prior's and the KL is zero, to the rounding of one factorization."""
     model = member.build()
@@ -117,7 +124,7 @@ def test_q_starts_at_the_prior(member):
     assert float(kl_of(perturb(model), member)) > max(0.1, start)
 
 
-@every_model
+@every_f
 def test_variances_are_positive_at_and_far_from_the_inducing_inputs(member):
     model = perturb(member.build())
     sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
@@ -172,7 +179,7 @@ def test_compiled_predictions_and_draws_of_zero_rows_have_zero_rows(member):
         assert tf.nest.flatten(compiled(tf.zeros([0, D], tf.float64)))[0].shape == shape
 
 
-@every_model_of_ours
+@each(KINDS | {k: v for k, v in ours(OF_F).items() if k.startswith(("swsgp", "deep"))})
 def test_compiled_predictions_equal_eager_ones(member):
     model = perturb(member.build())
     any_number = model.input_dim is None  # is right, and has to be static
@@ -314,8 +321,9 @@ def test_one_row_has_a_finite_bound_and_prediction(member):
         np.testing.assert_allclose(a, b[:1], atol=1e-12)
 
 
-@every_kind
+@each({"solvegp": KINDS["solvegp"]} | {name: KINDS[name] for name in REGRESSIONS if name in KINDS})
 def test_a_checkpoint_restores_the_model_in_another_object(member, tmp_path):
+    """Also those of tests/persistence/test_trained.py, which are trained before."""
     model, fresh = perturb(member.build()), perturb(member.build(), seed=5)
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=fresh).read(path).assert_consumed()
@@ -378,7 +386,7 @@ def test_observations_are_predicted_through_the_likelihood(member):
     ("full_cov", "member"),
     [
         pytest.param(full_cov, member, id=f"{full_cov}-{name}")
-        for name, member in ALL.items()
+        for name, member in OF_F.items()
         # joint predictions of deep models average over draws of their own
         for full_cov in (*[True] * (not member.deep), *[False] * (member.deep or name in KINDS))
     ],
@@ -415,7 +423,7 @@ def calibrated(member):
     return model
 
 
-@every_model_of_ours
+@each(ours(OF_F))
 def test_drawn_functions_have_the_predicted_moments(member):
     """
     Of calibrated models, within 6 standard errors of 2,000 draws; the tails of a draw are a little
@@ -498,7 +506,7 @@ def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member):
             call(np.full((3, D), np.inf))
 
 
-@our_members
+@each(ours(OF_Q))
 def test_every_cache_predicts_what_the_model_predicts(member):
     model = perturb(member.build())
     expected = model.predict_f(XNEW)
