@@ -75,7 +75,7 @@ SOURCES = [
 # message on what the lines bought.
 CEILINGS = {
     "gpflow_sparse": 594,
-    "gpflow_sparse/bases": 1772,
+    "gpflow_sparse/bases": 1774,
     "gpflow_sparse/covariances": 550,
     "gpflow_sparse/data": 1544,
     "gpflow_sparse/diagnosis": 997,

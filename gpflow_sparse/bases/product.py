@@ -96,7 +96,9 @@ class ProductFactors:
             return tf.stack([self.factor(*part) for part in parts])
         center = 0.5 * (nodes[:, :1] + nodes[:, -1:])  # sorted
         scale = tf.cast(tf.convert_to_tensor(leaf.lengthscales), T.dtype)
-        scale = scale[:, None, None] if scale.shape.rank else scale
+        if scale.shape.rank:  # active_dims have any order
+            places = [self._readers[column][0][1] for column in self.columns]
+            scale = tf.gather(scale, places)[:, None, None]
         difference = (T - center)[:, :, None] - (nodes - center)[:, None, :]
         return tf.exp(-0.5 * tf.square(difference / scale))
 
