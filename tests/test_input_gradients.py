@@ -4,8 +4,15 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from tests.battery import perturb
-from tests.test_battery import XNEW, assert_same_predictions, every_model
+from tests.battery import ALL, KINDS, perturb
+from tests.test_battery import XNEW, assert_same_predictions, each
+
+# A model of each class, basis, kernel and layer, which the inputs go through.
+NAMES = (
+    *KINDS,
+    *("qsgp_block", "softki_filled", "solvegp_separate", "solvegp_patches", "solvegp_located"),
+    *("swsgp_dense", "deep_neighbors", "deep_rectified", "deep_basis", "deep_convolution"),
+)
 
 
 def slopes_by_inputs(model, X, h=2e-4):
@@ -31,7 +38,7 @@ def slopes_by_inputs(model, X, h=2e-4):
     return slopes, differences
 
 
-@every_model
+@each({name: ALL[name] for name in NAMES})
 def test_gradients_of_predictions_by_inputs_equal_central_differences(member):
     """Those of a copy frozen by GPflow too, which predicts the same."""
     model = perturb(member.build())

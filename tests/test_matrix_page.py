@@ -34,13 +34,13 @@ def test_a_cell_is_as_written():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "row", dict.fromkeys(cell[:-1] for cell in matrix_page.CELLS), ids=" ".join
-)
-def test_all_cells_of_a_row_are_as_written(row):
+def test_a_cell_of_every_row_and_several_of_every_column_are_as_written():
+    """``python -m tests.matrix_page`` writes all of them."""
+    rows = {}
     for cell in matrix_page.CELLS:
-        if cell[:-1] == row:
-            compare(cell)
+        rows.setdefault(cell[:-1], []).append(cell)
+    for i, row in enumerate(rows.values()):
+        compare(row[i % len(row)])
 
 
 def compare(cell):

@@ -112,8 +112,15 @@ def test_on_the_grid_they_are_orthogonal_with_the_eigenvalues_as_squares(name):
     np.testing.assert_allclose(share, oracle.explained_variance(expected), rtol=1e-10)
 
 
-@pytest.mark.parametrize("p", [10, 150, 4000])
-@pytest.mark.parametrize("lengthscale", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize(
+    ("p", "lengthscale", "float_type"),
+    [
+        *((p, lengthscale, "float64") for p in (10, 4000) for lengthscale in (0.3, 1.0, 5.0)),
+        *((150, 1.0, "float64"), (10, 0.3, "float32"), (150, 1.0, "float32")),
+        (4000, 5.0, "float32"),
+    ],
+    indirect=["float_type"],
+)
 def test_what_the_features_leave_of_the_kernel_is_a_covariance(p, lengthscale, float_type):
     """Inside and outside of the grid, with a third and more of the eigenvalues lost to rounding."""
     data, X = inputs(200), np.concatenate([inputs(40, seed=2), 3.0 * inputs(40, seed=3)])

@@ -145,20 +145,20 @@ def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):
     assert line[:3] == ("flights2013", "SVGP-512-32, from 32 neighbors", "2000")
 
 
-@pytest.mark.parametrize(
-    ("published", "rmse", "reached"),
-    [
-        ("0.005 ± 0.000", 0.00549, True),
-        ("0.005 ± 0.000", 0.00551, False),
-        ("0.20 ± 0.00", 0.2049, True),
-        ("1.386 ± 0.14", 1.526, True),
-        ("1.386 ± 0.14", 1.5266, False),
-        ("35 ± 4", 39.4, True),
-        ("0.1 ± 0.2", 0.3, True),
-    ],
-)
-def test_published_digits_decide_what_is_reached(published, rmse, reached):
-    assert tables.reached(published, rmse) is reached
+PUBLISHED = [
+    ("0.005 ± 0.000", 0.00549, True),
+    ("0.005 ± 0.000", 0.00551, False),
+    ("0.20 ± 0.00", 0.2049, True),
+    ("1.386 ± 0.14", 1.526, True),
+    ("1.386 ± 0.14", 1.5266, False),
+    ("35 ± 4", 39.4, True),
+    ("0.1 ± 0.2", 0.3, True),
+]
+
+
+def test_published_digits_decide_what_is_reached():
+    for published, rmse, reached in PUBLISHED:
+        assert tables.reached(published, rmse) is reached
 
 
 def test_a_row_that_failed_is_shown_as_such(tmp_path):

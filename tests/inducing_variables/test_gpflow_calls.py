@@ -1,5 +1,7 @@
 """GPflow's functions of inducing variables, called as GPflow's own tests call them."""
 
+import itertools
+
 import gpflow
 import numpy as np
 import pytest
@@ -73,8 +75,13 @@ def assert_equal(got, expected):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("q", ["dense", "diagonal", "none"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "q"),
+    [
+        *((name, "dense") for name in NAMES),
+        *itertools.product(("orthogonal", "neighbors", "patches"), ("diagonal", "none")),
+    ],
+)
 def test_a_q_of_numpy_arrays_is_the_one_of_tensors(rng, name, q):
     """
     The diagonal one is also that of the dense factor with the same diagonal. For single sets of
@@ -123,9 +130,13 @@ def multioutput_kernels(kernel, other):
 
 
 @pytest.mark.parametrize(
-    "wrapper", [SharedIndependentInducingVariables, FallbackSharedIndependentInducingVariables]
+    ("kind", "wrapper"),
+    zip(
+        ["single", "shared", "separate", "mixed"],
+        2 * [SharedIndependentInducingVariables, FallbackSharedIndependentInducingVariables],
+        strict=True,
+    ),
 )
-@pytest.mark.parametrize("kind", ["single", "shared", "separate", "mixed"])
 @pytest.mark.parametrize("name", ["orthogonal", "neighbors"])
 def test_gpflows_wrapper_for_shared_inducing_variables_changes_nothing(rng, name, kind, wrapper):
     kernel, inducing, X = build(name, rng)

@@ -118,8 +118,10 @@ def test_global_points_come_first_and_once(rng, route, kernel):
     assert all(len(set(row)) == H for row in found.numpy())
 
 
-@pytest.mark.parametrize("size", [1, 9, 20, M])
-@pytest.mark.parametrize("lengthscales", [[1.0, 1.0], [1.0, np.exp(1.5)]])
+@pytest.mark.parametrize(
+    ("size", "lengthscales"),
+    [*((size, [1.0, np.exp(1.5)]) for size in (1, 9, 20, M)), (9, [1.0, 1.0])],
+)
 def test_active_points_are_ranked_by_their_places_in_the_lists_of_rows(
     rng, route, size, lengthscales
 ):

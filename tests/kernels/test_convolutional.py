@@ -15,8 +15,6 @@ GRIDS = {
     "channels": ((5, 5, 3), (2, 3), 1),
     "stride": ((7, 6, 2), (3, 2), 2),
 }
-every_grid = pytest.mark.parametrize("geometry", GRIDS.values(), ids=list(GRIDS))
-both_averages = pytest.mark.parametrize("average", [True, False])
 
 
 def lengths(geometry):
@@ -101,12 +99,17 @@ def patch_rows(rng, geometry, M):
 
 
 @pytest.mark.parametrize(
-    ("geometry", "base"),
-    [(g, mixture) for g in GRIDS.values()]
-    + [(GRIDS["channels"], b) for b in (ard, matern, some_columns, rational)],
+    ("geometry", "base", "average", "tick"),
+    [
+        *(
+            (g, mixture, g is GRIDS["stride"], tick)
+            for g in GRIDS.values()
+            for tick in (False, True)
+        ),
+        *((GRIDS["channels"], base, True, False) for base in (ard, some_columns)),
+        *((GRIDS["channels"], base, True, True) for base in (matern, rational)),
+    ],
 )
-@both_averages
-@pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
 def test_covariances_are_sums_over_patches(rng, geometry, base, average, tick):
     ours, prior = pair(rng, geometry, base, tick=tick, average=average)
     X, X2 = images(rng, geometry, 3), images(rng, geometry, 2)

@@ -139,39 +139,39 @@ def test_a_closure_of_drawn_functions_says_what_an_optimizer_would_do():
         model.training_loss_closure((X, Y))
 
 
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (
-            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), noise(), X[:5]),
-            r"too many positional arguments; write SoftKI\(kernel, Z\) and, by name, noise_var",
-        ),
-        (
-            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), X[:5], likelihood=noise()),
-            r"write SoftKI\(kernel, Z\).*with noise_variance in place of likelihood\.",
-        ),
-        (
-            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), inducing_variable=X[:5]),
-            r"write SoftKI\(kernel, Z\).*with Z in place of inducing_variable\.",
-        ),
-        (
-            lambda: gs.models.GRIEF((X, Y), gpflow.kernels.Matern52(), noise()),
-            r"write GRIEF\(data, kernel\)",
-        ),
-        (
-            lambda: gs.models.SOLVEGP(gpflow.kernels.Matern52(), noise()),
-            r"write SOLVEGP\(kernel, likelihood, inducing_variable\)",
-        ),
-        (lambda: fit(learning_rate=0.1), r"optimizer=gs\.training\.adam\(learning_rate\) in place"),
-        (lambda: fit(epochs=2), "with num_epochs in place of epochs"),
-        (lambda: fit(steps=2), "with num_steps in place of steps"),
-        (lambda: gs.training.fit(orthogonal(), X, Y), r"write fit\(model, \(X, Y\), num_steps=100"),
-        (lambda: gs.training.fit(orthogonal(), X=X, Y=Y), r"\(X, Y\) in place of X"),
-    ],
-)
-def test_arguments_of_another_package_are_answered_with_ours(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
+ARGUMENTS = [
+    (
+        lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), noise(), X[:5]),
+        r"too many positional arguments; write SoftKI\(kernel, Z\) and, by name, noise_var",
+    ),
+    (
+        lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), X[:5], likelihood=noise()),
+        r"write SoftKI\(kernel, Z\).*with noise_variance in place of likelihood\.",
+    ),
+    (
+        lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), inducing_variable=X[:5]),
+        r"write SoftKI\(kernel, Z\).*with Z in place of inducing_variable\.",
+    ),
+    (
+        lambda: gs.models.GRIEF((X, Y), gpflow.kernels.Matern52(), noise()),
+        r"write GRIEF\(data, kernel\)",
+    ),
+    (
+        lambda: gs.models.SOLVEGP(gpflow.kernels.Matern52(), noise()),
+        r"write SOLVEGP\(kernel, likelihood, inducing_variable\)",
+    ),
+    (lambda: fit(learning_rate=0.1), r"optimizer=gs\.training\.adam\(learning_rate\) in place"),
+    (lambda: fit(epochs=2), "with num_epochs in place of epochs"),
+    (lambda: fit(steps=2), "with num_steps in place of steps"),
+    (lambda: gs.training.fit(orthogonal(), X, Y), r"write fit\(model, \(X, Y\), num_steps=100"),
+    (lambda: gs.training.fit(orthogonal(), X=X, Y=Y), r"\(X, Y\) in place of X"),
+]
+
+
+def test_arguments_of_another_package_are_answered_with_ours():
+    for call, told in ARGUMENTS:
+        with pytest.raises(ValueError, match=told):
+            call()
 
 
 def fit(**options):

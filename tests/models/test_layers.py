@@ -13,16 +13,15 @@ from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from tests.models.test_deep import (
     IMAGE,
     PATCH,
+    STRUCTURES,
     VARIANCE,
     conv_layer,
     drawn,
-    every_structure,
     k,
     kernel,
     noise_size,
     point_layer,
     top_layer,
-    whitened,
 )
 from tests.oracles import swsgp
 
@@ -67,12 +66,16 @@ LAYERS = {
     ),
     "sums": lambda rng, sizes, whiten: (*top_layer(rng, IMAGE, PATCH, 2, sizes, whiten=whiten), 20),
 }  # fmt: skip
-every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=list(LAYERS))
+# Every layer of one set and of orthogonal sets, one of them whitened.
+FORMS = {
+    f"{name}-{structure}": (make, STRUCTURES[structure], i % 2 == j)
+    for i, (name, make) in enumerate(LAYERS.items())
+    for j, structure in enumerate(STRUCTURES)
+}
+every_form = pytest.mark.parametrize(("make", "sizes", "whiten"), FORMS.values(), ids=list(FORMS))
 
 
-@every_layer
-@every_structure
-@whitened
+@every_form
 def test_marginals_and_kl_are_those_of_the_oracle(rng, make, sizes, whiten):
     layer, oracle, width = make(rng, sizes, whiten)
     X = rng.normal(size=(N, width))
@@ -85,9 +88,9 @@ def test_marginals_and_kl_are_those_of_the_oracle(rng, make, sizes, whiten):
     assert (layer.input_dim, layer.output_dim) == (width, mean.shape[1])
 
 
-@pytest.mark.parametrize("make", [LAYERS["images"], LAYERS["channels"]], ids=["images", "channels"])
-@every_structure
-@whitened
+@pytest.mark.parametrize(
+    ("make", "sizes", "whiten"), [FORMS["images-solvegp"], FORMS["channels-solvegp"]]
+)
 @every_sampling
 def test_draws_have_the_covariance_they_should(rng, make, sizes, whiten, sampling):
     """Of ``mean + J eps`` it is ``J J^T``: no sampling error."""
@@ -109,9 +112,15 @@ def test_draws_have_the_covariance_they_should(rng, make, sizes, whiten, samplin
 # starts
 
 
-@every_structure
-@whitened
-@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
+@pytest.mark.parametrize(
+    ("sizes", "whiten", "images"),
+    [
+        (STRUCTURES["svgp"], True, False),
+        (STRUCTURES["svgp"], False, True),
+        (STRUCTURES["solvegp"], True, True),
+        (STRUCTURES["solvegp"], False, False),
+    ],
+)
 def test_a_layer_started_at_filters_passes_them_on(rng, sizes, whiten, images):
     """The mean at the inducing inputs of all sets is their product with the filters."""
     length = 4 if images else D

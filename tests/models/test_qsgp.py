@@ -156,7 +156,7 @@ def test_updated_covariances_are_the_best_of_their_shape(name):
         close(tf.convert_to_tensor(gradient), 0.0, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["fourier-diag", "hybrid-block", "relevance-diag", "dense-diag"])
 def test_the_updated_mean_is_that_of_the_exact_posterior(name):
     X, Y = data(2)
     model = MODELS[name](L=2)

@@ -78,10 +78,13 @@ def test_a_weight_divides_the_noise_variance_of_an_exact_gp(tmp_path):
     np.testing.assert_array_equal(loaded.predict_f(NEW), model.predict_f(NEW))
 
 
-@pytest.mark.parametrize("weight", [1.01, 1.3, 2.0, 10.0])
-def test_weights_above_one_are_divided_by_their_mean(weight):
-    models = mixture((X, Y), row_weights=np.full(N, weight)), mixture((X, Y))
-    np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-12)
+ABOVE_ONE = [1.01, 1.3, 2.0, 10.0]
+
+
+def test_weights_above_one_are_divided_by_their_mean():
+    for weight in ABOVE_ONE:
+        models = mixture((X, Y), row_weights=np.full(N, weight)), mixture((X, Y))
+        np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-12)
 
 
 def test_copies_of_rows_are_no_evidence_on_the_noise():
@@ -163,14 +166,14 @@ def test_sites_of_weights_are_those_of_repeated_rows(num_classes):
     require_same_predictions(repeated, weighted)
 
 
-@pytest.mark.parametrize("weights", [np.ones(N - 1), np.zeros(N), np.full((N, 1), 1.0), -REAL])
 @pytest.mark.parametrize("kind", [GPMixture, NearestNeighborGP, SiteVGP])
-def test_other_weights_are_refused(kind, weights):
+def test_other_weights_are_refused(kind):
     data, kernel = (X, Y), gpflow.kernels.Matern52()
     arguments = {
         GPMixture: [[kernel]],
         NearestNeighborGP: [kernel],
         SiteVGP: [kernel, gpflow.likelihoods.Gaussian()],
     }[kind]
-    with pytest.raises(ValueError, match="row_weights must be 40 positive numbers"):
-        kind(data, *arguments, row_weights=weights)
+    for weights in (np.ones(N - 1), np.zeros(N), np.full((N, 1), 1.0), -REAL):
+        with pytest.raises(ValueError, match="row_weights must be 40 positive numbers"):
+            kind(data, *arguments, row_weights=weights)

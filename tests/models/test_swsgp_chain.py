@@ -16,6 +16,12 @@ k = oracle.with_lengthscales(base.matern52, 1.0, 1.0)  # of inputs in lengthscal
 every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense"])
 
 
+def both_from(least):
+    """Both covariances, with few and with many points at each row."""
+    pairs = [("diag", least), ("diag", M), ("dense", H), ("dense", M)]
+    return pytest.mark.parametrize(("covariance", "count"), pairs)
+
+
 def dense_objective(model, X, Y, count=H, eps=EPS):
     X = X / LENGTHSCALES
     sets = oracle.nearest(X, SCALED, count)
@@ -25,8 +31,7 @@ def dense_objective(model, X, Y, count=H, eps=EPS):
     )
 
 
-@pytest.mark.parametrize("count", [1, H, M])
-@every_covariance
+@both_from(1)
 def test_the_objective_of_many_rows_is_exact(covariance, count):
     X, Y = rows(N=M)
     model = build(covariance, "chain", count, num_data=None)
@@ -35,8 +40,7 @@ def test_the_objective_of_many_rows_is_exact(covariance, count):
     np.testing.assert_allclose(compiled(), model.elbo((X, Y)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("count", [1, H, M])
-@every_covariance
+@both_from(1)
 def test_the_whole_kl_needs_no_rows(covariance, count):
     model = build(covariance, "chain", count)
     expected = sum(
@@ -76,8 +80,7 @@ def test_the_mean_over_draws_of_terms_is_the_objective():
     assert values.std() < 0.5 * abs(values.mean())
 
 
-@pytest.mark.parametrize("count", [2, H, M])
-@every_covariance
+@both_from(2)
 def test_it_is_below_the_evidence_of_its_own_model(covariance, count):
     """At the best q as well, where the gradient by q is zero."""
     X, Y = rows(N=30)
@@ -116,8 +119,7 @@ def stock(covariance, inducing, kernel=None, **options):
     )
 
 
-@pytest.mark.parametrize("count", [1, H, M])
-@every_covariance
+@both_from(1)
 def test_stock_svgp_has_the_bound_and_the_gradients(covariance, count):
     """Of as many rows as points, for which SWSGP has all terms; at H = M SVGP's."""
     X, Y = rows(N=M)

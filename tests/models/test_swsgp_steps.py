@@ -86,8 +86,7 @@ def test_users_are_counted():
     assert expected.sum() == 40 * H
 
 
-@pytest.mark.parametrize("num_rows", [None, N])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("num_rows", "compiled"), [(None, True), (N, False)])
 def test_a_batch_of_all_rows_counts_itself(num_rows, compiled):
     """The objective before `fit` and `count_neighbors` is that after them."""
     X, Y = rows()

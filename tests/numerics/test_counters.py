@@ -23,8 +23,10 @@ def test_the_oracle_is_splitmix64():
     assert oracle.stream(1234567, np.arange(5)).tolist() == expected
 
 
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("seed", "how"),
+    [*((seed, "graph") for seed in SEEDS), (SEEDS[-1], "eager"), (SEEDS[-1], "xla")],
+)
 def test_uniforms_are_those_of_the_oracle_to_the_bit(seed, how):
     def both(indices):
         return tuple(

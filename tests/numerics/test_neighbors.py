@@ -21,8 +21,7 @@ def points(rng, M=300, D=2, N=40):
     return rng.normal(size=(M, D)), rng.normal(size=(N, D))
 
 
-@pytest.mark.parametrize("H", [1, 7, 300])
-@pytest.mark.parametrize("D", [1, 2, 16])
+@pytest.mark.parametrize(("D", "H"), [(1, 7), (2, 300), (16, 1), (16, 300)])
 def test_the_index_finds_the_nearest_in_order(rng, route, D, H):
     Z, X = points(rng, D=D)
     found = NeighborIndex(Z).query(X, H)
@@ -30,8 +29,7 @@ def test_the_index_finds_the_nearest_in_order(rng, route, D, H):
     np.testing.assert_array_equal(found, oracle.nearest(X, Z, H))
 
 
-@pytest.mark.parametrize("H", [1, 7, 300])
-@pytest.mark.parametrize("D", [1, 2, 16])
+@pytest.mark.parametrize(("D", "H"), [(1, 300), (2, 1), (16, 7)])
 def test_the_graph_finds_what_the_index_finds(rng, D, H):
     Z, X = points(rng, D=D)
     found = tf.function(lambda X, Z: nearest(X, Z, H), autograph=False)(X, Z)
@@ -142,13 +140,16 @@ def test_what_was_found_ahead_is_used_only_for_its_rows(rng):
         np.testing.assert_array_equal(found, oracle.nearest(rows, Z, count))
 
 
-@pytest.mark.parametrize("num_remembered", [0, 15, 1000, None])
-def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, num_remembered):
+REMEMBERED = [0, 15, 1000, None]
+
+
+def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng):
     Z, X = points(rng)
-    search, units = HostSearch(num_remembered), np.ones(2)
-    for places in (Z, -Z, Z):
-        search.find_ahead(X[:20], places, units, 4)
-        for rows, count in [(X[:20], 4), (X[10:30], 4), (X[5:25], 6), (X, 4)]:
-            found = search.find(rows, places, units, count, keep=count == 4)
-            np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
-        search.find_ahead(X[:20], places, units, 4)  # not to be used among other places
+    for num_remembered in REMEMBERED:
+        search, units = HostSearch(num_remembered), np.ones(2)
+        for places in (Z, -Z, Z):
+            search.find_ahead(X[:20], places, units, 4)
+            for rows, count in [(X[:20], 4), (X[10:30], 4), (X[5:25], 6), (X, 4)]:
+                found = search.find(rows, places, units, count, keep=count == 4)
+                np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
+            search.find_ahead(X[:20], places, units, 4)  # not to be used among other places

@@ -49,8 +49,13 @@ def assert_same(got, expected, rtol=1e-12):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla", "unknown N"])
-@pytest.mark.parametrize("N", [1, 3, 4, 5, 8, 14])
+@pytest.mark.parametrize(
+    ("N", "mode"),
+    [
+        *((N, "graph") for N in (1, 3, 4, 5, 8, 14)),
+        *((N, mode) for N in (3, 14) for mode in ("eager", "xla", "unknown N")),
+    ],
+)
 def test_values_and_gradients_are_those_of_one_block(N, mode):
     X, Y, W, unused = operands(N)
     model = Scale()

@@ -74,55 +74,55 @@ kernel = lambda model: model.kernel  # noqa: E731
 likelihood = lambda model: model.likelihood  # noqa: E731
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            with_attribute(likelihood, "invlink", lambda x: x),
-            r"model\.likelihood\.invlink is a lambda.*holds no code.*tf\.exp.*classes=\[",
-        ),
-        (
-            with_attribute(likelihood, "invlink", square),
-            r"model\.likelihood\.invlink is the function square",
-        ),
-        (
-            with_attribute(whole, "compiled", tf.function(square)),
-            r"model\.compiled is a compiled function.*delete it",
-        ),
-        (
-            with_attribute(kernel, "notes", [1, {"a": {1, 2}}]),
-            r"model\.kernel\.notes\[1\]\['a'\] is a builtins\.set",
-        ),
-        (
-            with_attribute(kernel, "variance", unconstrained(inline())),
-            r"model\.kernel\.variance\.transform is a Inline.*use one that TensorFlow Prob",
-        ),
-        (with_attribute(whole, "when", np.array(["now"])), r"model\.when is an array of str"),
-        (
-            with_attribute(whole, "names", np.array([object()])),
-            r"model\.names is an array of object",
-        ),
-        (with_attribute(whole, "words", tf.constant(["a"])), r"model\.words is an array of object"),
-        (with_attribute(whole, "left", traced_tensor()), r"model\.left is a tensor of a tf\.func"),
-        (with_attribute(whole, "deep", deep(150)), r"model\.deep(\[0\])+ is nested too deeply"),
-        (with_attribute(whole, "many", tuple([0] * 200_000)), r"model\.many\[\d+\] is .* too many"),
-        (with_attribute(whole, "predict_f", 1), r"could not be loaded again: 'predict_f' would"),
-        (
-            with_attribute(whole, "part", changing()),
-            r"because model\.part\.count would come back ch",
-        ),
-        (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
-        (gpflow.kernels.Matern52, "model must be a GPflow model, got Matern52"),
-        (
-            lambda: SimpleNamespace(model_=zoo.svgp()),
-            r"got SimpleNamespace, whose model is its .mod",
-        ),
-    ],
-)
-def test_what_a_file_cannot_hold_is_refused_by_name(build, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        gs.save(build(), tmp_path / "folder" / "model")
-    assert list(tmp_path.iterdir()) == []
+NOT_HELD = [
+    (
+        with_attribute(likelihood, "invlink", lambda x: x),
+        r"model\.likelihood\.invlink is a lambda.*holds no code.*tf\.exp.*classes=\[",
+    ),
+    (
+        with_attribute(likelihood, "invlink", square),
+        r"model\.likelihood\.invlink is the function square",
+    ),
+    (
+        with_attribute(whole, "compiled", tf.function(square)),
+        r"model\.compiled is a compiled function.*delete it",
+    ),
+    (
+        with_attribute(kernel, "notes", [1, {"a": {1, 2}}]),
+        r"model\.kernel\.notes\[1\]\['a'\] is a builtins\.set",
+    ),
+    (
+        with_attribute(kernel, "variance", unconstrained(inline())),
+        r"model\.kernel\.variance\.transform is a Inline.*use one that TensorFlow Prob",
+    ),
+    (with_attribute(whole, "when", np.array(["now"])), r"model\.when is an array of str"),
+    (
+        with_attribute(whole, "names", np.array([object()])),
+        r"model\.names is an array of object",
+    ),
+    (with_attribute(whole, "words", tf.constant(["a"])), r"model\.words is an array of object"),
+    (with_attribute(whole, "left", traced_tensor()), r"model\.left is a tensor of a tf\.func"),
+    (with_attribute(whole, "deep", deep(150)), r"model\.deep(\[0\])+ is nested too deeply"),
+    (with_attribute(whole, "many", tuple([0] * 200_000)), r"model\.many\[\d+\] is .* too many"),
+    (with_attribute(whole, "predict_f", 1), r"could not be loaded again: 'predict_f' would"),
+    (
+        with_attribute(whole, "part", changing()),
+        r"because model\.part\.count would come back ch",
+    ),
+    (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
+    (gpflow.kernels.Matern52, "model must be a GPflow model, got Matern52"),
+    (
+        lambda: SimpleNamespace(model_=zoo.svgp()),
+        r"got SimpleNamespace, whose model is its .mod",
+    ),
+]
+
+
+def test_what_a_file_cannot_hold_is_refused_by_name(tmp_path):
+    for build, message in NOT_HELD:
+        with pytest.raises(ValueError, match=message):
+            gs.save(build(), tmp_path / "folder" / "model")
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -170,27 +170,27 @@ def without_attribute(model):
     del model.q_mu
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        (other_float, "model.jitter"),
-        (other_array, "model.inducing_variable.Z"),
-        (other_list, "model.notes"),
-        (other_sharing, "model.twin"),
-        (without_attribute, "model.q_mu"),
-        (other_prior, "model.kernel.lengthscales.prior.scale"),
-        (lambda model: None, "the order of the attributes of model"),
-    ],
-)
-def test_the_value_that_differs_is_named_by_its_path(change, path):
-    found = []
-    for do in (lambda model: None, change):
-        model, encoder = zoo.svgp(), Encoder()
-        model.jitter, model.notes, model.twin = 1e-6, [1, 2], model.kernel
-        model.kernel.lengthscales.prior = tfp.distributions.Normal(0.0, 1.0)
-        do(model)
-        found.append((encoder.encode_model(model), encoder.arrays))
-    assert first_difference(*found) == path
+CHANGES = [
+    (other_float, "model.jitter"),
+    (other_array, "model.inducing_variable.Z"),
+    (other_list, "model.notes"),
+    (other_sharing, "model.twin"),
+    (without_attribute, "model.q_mu"),
+    (other_prior, "model.kernel.lengthscales.prior.scale"),
+    (lambda model: None, "the order of the attributes of model"),
+]
+
+
+def test_the_value_that_differs_is_named_by_its_path():
+    for change, path in CHANGES:
+        found = []
+        for do in (lambda model: None, change):
+            model, encoder = zoo.svgp(), Encoder()
+            model.jitter, model.notes, model.twin = 1e-6, [1, 2], model.kernel
+            model.kernel.lengthscales.prior = tfp.distributions.Normal(0.0, 1.0)
+            do(model)
+            found.append((encoder.encode_model(model), encoder.arrays))
+        assert first_difference(*found) == path
 
 
 def test_the_path_is_the_file_itself(tmp_path):
@@ -240,20 +240,22 @@ def test_the_content_is_never_readable_by_more_than_the_file_it_replaces(tmp_pat
     assert seen == [{0o600}]
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda path: gs.save(zoo.svgp(), path),
-        lambda path: gs.load(path),
-        lambda path: gs.export(zoo.svgp(), path),
-        lambda path: fit(
-            zoo.svgp(), (np.eye(100, zoo.D), np.eye(100, 1)), num_steps=1, checkpoint_dir=path
-        ),
-    ],
-)
-def test_the_home_folder_of_an_unknown_user_is_one_sentence(use):
-    with pytest.raises(ValueError, match=r"~nosuchuser/x.* names the home folder of an unknown"):
-        use("~nosuchuser/x")
+USES = [
+    lambda path: gs.save(zoo.svgp(), path),
+    lambda path: gs.load(path),
+    lambda path: gs.export(zoo.svgp(), path),
+    lambda path: fit(
+        zoo.svgp(), (np.eye(100, zoo.D), np.eye(100, 1)), num_steps=1, checkpoint_dir=path
+    ),
+]
+
+
+def test_the_home_folder_of_an_unknown_user_is_one_sentence():
+    for use in USES:
+        with pytest.raises(
+            ValueError, match=r"~nosuchuser/x.* names the home folder of an unknown"
+        ):
+            use("~nosuchuser/x")
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -275,8 +277,9 @@ def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("source", [on_disk, tf.data.Dataset.from_tensors])
-@pytest.mark.parametrize("reweighted", [None, "rotated"])
+@pytest.mark.parametrize(
+    ("source", "reweighted"), [(on_disk, "rotated"), (tf.data.Dataset.from_tensors, None)]
+)
 def test_a_model_that_reads_its_rows_in_passes_is_saved_as_what_it_has_learned(
     source, reweighted, tmp_path
 ):

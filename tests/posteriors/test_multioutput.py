@@ -57,9 +57,13 @@ def single_models(model):
     ]
 
 
-@pytest.mark.parametrize("model", [SOLVEGP, ODVGP])
-@pytest.mark.parametrize("whiten", [True, False])
-@every_kernel
+@pytest.mark.parametrize(
+    ("name", "model", "whiten"),
+    [
+        *((name, SOLVEGP, name != "mixed") for name in kernels()),
+        *(("separate", ODVGP, False), ("mixed", ODVGP, True), ("mixed", SOLVEGP, True)),
+    ],
+)
 def test_outputs_are_the_mixture_of_single_output_models(rng, name, whiten, model):
     """``mean = W E[g]`` and ``cov[f_p(x), f_q(x')] = sum_l W_pl W_ql cov[g_l(x), g_l(x')]``."""
     model = build(kernels()[name], rng, model, whiten=whiten)

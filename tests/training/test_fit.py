@@ -95,23 +95,23 @@ def test_early_stopping_looks_at_held_out_rows():
     np.testing.assert_allclose(stopper.best, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "exactly one of num_steps and num_epochs"),
-        ({"num_steps": 0}, "num_steps must be a positive integer, got 0"),
-        ({"num_epochs": 0}, "num_epochs must be one positive number; got 0"),
-        ({"num_steps": 1, "batch_size": 0}, "batch_size must be a positive integer, got 0"),
-        ({"num_steps": 1, "optimizer": "adam"}, "got 'adam'"),
-        ({"num_steps": 1, "batch_size": 41}, "batch_size must be from 1 to N=40, got 41"),
-        ({"num_steps": 1, "batch_size": 10}, r"num_data=None.*build it with num_data=40"),
-        ({"num_steps": 1, "natural_gradients": -1.0}, r"natural_gradients must be .* got -1\.0"),
-        ({"num_steps": 1, "callbacks": [3]}, "callbacks must be callable"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        fit(solvegp(), data(), **options)
+REFUSED_OPTIONS = [
+    ({}, "exactly one of num_steps and num_epochs"),
+    ({"num_steps": 0}, "num_steps must be a positive integer, got 0"),
+    ({"num_epochs": 0}, "num_epochs must be one positive number; got 0"),
+    ({"num_steps": 1, "batch_size": 0}, "batch_size must be a positive integer, got 0"),
+    ({"num_steps": 1, "optimizer": "adam"}, "got 'adam'"),
+    ({"num_steps": 1, "batch_size": 41}, "batch_size must be from 1 to N=40, got 41"),
+    ({"num_steps": 1, "batch_size": 10}, r"num_data=None.*build it with num_data=40"),
+    ({"num_steps": 1, "natural_gradients": -1.0}, r"natural_gradients must be .* got -1\.0"),
+    ({"num_steps": 1, "callbacks": [3]}, "callbacks must be callable"),
+]
+
+
+def test_options_that_do_not_fit_are_refused():
+    for options, message in REFUSED_OPTIONS:
+        with pytest.raises(ValueError, match=message):
+            fit(solvegp(), data(), **options)
 
 
 def test_data_that_do_not_fit_are_refused_before_the_first_step():

@@ -82,18 +82,20 @@ def only_on_cpu(name):
 
 
 @pytest.mark.skipif(not tf.test.is_built_with_cuda(), reason="lists only CPU kernels")
-@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("name", ALL)
-def test_all_operations_but_the_one_on_the_page_have_kernels_for_gpus(name, gpu, monkeypatch):
+def test_all_operations_but_the_one_on_the_page_have_kernels_for_gpus(name, monkeypatch):
     """Where a GPU is visible, the search is in the graph too."""
-    monkeypatch.setattr(devices, "sees_gpu", lambda: gpu)
     assert f"The one exception is `{SEARCH}`" in " ".join(PAGE.read_text("utf-8").split())
-    outside = name == "swsgp, 5,000 points" and not gpu
-    assert only_on_cpu(name) == ([SEARCH] if outside else [])
+    for gpu in (False, True):
+        monkeypatch.setattr(devices, "sees_gpu", lambda gpu=gpu: gpu)
+        outside = name == "swsgp, 5,000 points" and not gpu
+        assert only_on_cpu(name) == ([SEARCH] if outside else [])
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [*((name, True) for name in MODELS), *((n, False) for n in ("solvegp", "swsgp", "qsgp"))],
+)
 def test_steps_compiled_by_xla_equal_those_of_the_graph(name, gpu, monkeypatch):
     """At the same draws: those of XLA differ. Also as they are traced for a GPU."""
     monkeypatch.setattr(devices, "sees_gpu", lambda: gpu)

@@ -316,20 +316,20 @@ def test_ctrl_c_in_any_phase_keeps_the_model_and_says_so(run, rng, tmp_path, mon
     assert run("predict", "--model", "run", "--data", "my.csv")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--model", "nothing", "--data", "r.csv"], "no saved model"),
-        (["--model", "run", "--data", "my.csv", "--output", "my.csv"], "another file"),
-        (["--model", "run", "--data", "my.csv", "--output", "."], "is a folder|the folder"),
-        (["--model", "run", "--data", "my.csv", "--output", "run/run.json"], "another file"),
-        (["--model", "my.csv", "--data", "my.csv"], "is not a saved model"),
-    ],
-)
-def test_mistakes_in_predict_become_one_clear_line(run, here, arguments, words):
+PREDICT_MISTAKES = [
+    (["--model", "nothing", "--data", "r.csv"], "no saved model"),
+    (["--model", "run", "--data", "my.csv", "--output", "my.csv"], "another file"),
+    (["--model", "run", "--data", "my.csv", "--output", "."], "is a folder|the folder"),
+    (["--model", "run", "--data", "my.csv", "--output", "run/run.json"], "another file"),
+    (["--model", "my.csv", "--data", "my.csv"], "is not a saved model"),
+]
+
+
+def test_mistakes_in_predict_become_one_clear_line(run, here):
     before = (here / "my.csv").read_text()
-    code, _, err = run("predict", *arguments)
-    assert code == 1
-    assert any(word in err for word in words.split("|")), err
-    assert "Traceback" not in err
-    assert (here / "my.csv").read_text() == before
+    for arguments, words in PREDICT_MISTAKES:
+        code, _, err = run("predict", *arguments)
+        assert code == 1
+        assert any(word in err for word in words.split("|")), err
+        assert "Traceback" not in err
+        assert (here / "my.csv").read_text() == before

@@ -10,7 +10,9 @@ from tests.tables.cli.command_line import last_json
 from tests.tables.cli.command_line import run as run
 from tests.tables.reading import messy
 
-ALL = [pytest.param(n, marks=[] if n == "export" else pytest.mark.nightly) for n in messy.NAMES]
+# All troubles: those of other tables are read alone in tests/tables/reading/test_columns.py.
+TOGETHER = {trouble for troubles in messy.TOGETHER.values() for trouble in troubles}
+OTHERS = [name for name, trouble in messy.ALONE.items() if trouble not in TOGETHER]
 
 
 def write(frame, path):
@@ -23,7 +25,7 @@ def write(frame, path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*messy.TOGETHER, *OTHERS])
 def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
     write(messy.table(name), tmp_path / "my.csv")
     new = messy.table(name, seed=1)

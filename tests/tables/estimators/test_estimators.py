@@ -17,7 +17,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import gpflow_sparse as gs
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
@@ -432,22 +432,15 @@ def test_rows_without_the_names_of_training_have_them_by_position(exact):
         named.predict(X[:, :2])
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["shop", *(pytest.param(n, marks=pytest.mark.nightly) for n in messy.NAMES if n != "shop")],
-)
-def test_messy_tables(name):
-    inputs, target = split_target(messy.table(name), "y")
+def test_a_messy_table():
+    inputs, target = split_target(messy.table("shop"), "y")
     few = {"num_draws": 4}
     model = SparseGPRegressor(method_options=few, random_state=0).fit(inputs, target.values)
-    new = messy.table(name, seed=1)
-    inputs, target = split_target(new, "y")
+    inputs, target = split_target(messy.table("shop", seed=1), "y")
     mean, deviation = model.predict(inputs, return_std=True)
     assert np.isfinite(mean).all()
     assert np.isfinite(deviation).all()
-    if name not in ("outlier", "heavy_tail"):
-        error = np.sqrt(np.mean((mean - target.values) ** 2)) / np.std(target.values)
-        assert error < 0.7
+    assert np.sqrt(np.mean((mean - target.values) ** 2)) / np.std(target.values) < 0.7
 
 
 @pytest.mark.nightly
@@ -470,12 +463,15 @@ def test_the_best_candidate_on_held_out_rows_is_trained_on_all(budget):
 
 
 @pytest.mark.nightly
-@parametrize_with_checks(
-    [SparseGPRegressor(), SparseGPClassifier(method_options={"num_steps": 60})],
-    expected_failed_checks=lambda estimator: {
-        "check_sample_weight_equivalence_on_dense_data": "predictions near 0 agree to 1e-8; "
-        "folds of equal rows decide on the temperature of classes"
-    },
+@pytest.mark.parametrize(
+    "estimator", [SparseGPRegressor(), SparseGPClassifier(method_options={"num_steps": 60})]
 )
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
+def test_scikit_learns_checks(estimator):
+    sample_weights = (
+        "predictions near 0 agree to 1e-8; folds of equal rows decide on the temperature of classes"
+    )
+    check_estimator(
+        estimator,
+        expected_failed_checks={"check_sample_weight_equivalence_on_dense_data": sample_weights},
+        on_skip=None,
+    )

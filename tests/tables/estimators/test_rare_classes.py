@@ -5,9 +5,9 @@ import pytest
 
 from gpflow_sparse.estimators import SparseGPClassifier
 
-NUM_TABLES = 200
-# Short tables whose only row of a class is held out in the choice, for the default tier.
-CHEAP = (1, 173)
+NUM_TABLES = 24
+# A short table whose only row of a class is held out in the choice, for the default tier.
+CHEAP = 1
 
 
 def table(seed):
@@ -36,7 +36,7 @@ def table(seed):
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(s, marks=() if s in CHEAP else pytest.mark.nightly) for s in range(NUM_TABLES)],
+    [pytest.param(s, marks=() if s == CHEAP else pytest.mark.nightly) for s in range(NUM_TABLES)],
 )
 def test_a_second_is_enough_for_a_model_of_a_table_with_rare_classes(seed):
     X, y = table(seed)

@@ -43,14 +43,17 @@ def ends_at(monkeypatch, number, ctrl_c):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=now))
 
 
-@pytest.mark.parametrize("ctrl_c", [False, True])
-@pytest.mark.parametrize("kind", [SparseGPRegressor, SparseGPClassifier])
+KINDS = (SparseGPRegressor, SparseGPClassifier)
+QUICK = [(n, kind, ctrl_c) for n in (8, 24, 40, 56) for kind in KINDS for ctrl_c in (False, True)]
+# Other places, in turns one model by its time and the other by Ctrl-C.
+NIGHTLY = [
+    (n, kind, (kind is KINDS[0]) == (n % 12 == 4)) for n in range(4, 80, 6) for kind in KINDS
+]
+
+
 @pytest.mark.parametrize(
-    "number",
-    [
-        *(8, 24, 40, 56),
-        *(pytest.param(number, marks=pytest.mark.nightly) for number in range(2, 80, 2)),
-    ],
+    ("number", "kind", "ctrl_c"),
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.nightly) for case in NIGHTLY)],
 )
 def test_the_model_of_a_choice_that_ends_anywhere_is_saved(
     monkeypatch, tmp_path, kind, number, ctrl_c

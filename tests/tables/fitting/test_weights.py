@@ -31,8 +31,13 @@ def data_of(X, Y, weights=None, num_classes=None):
     return Dataset("made", (X, Y), (X[:0], Y[:0]), ("a", "b"), "y", num_classes, weights=weights)
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli", "multiclass"])
-@pytest.mark.parametrize("method", ["solvegp", "svgp", "swsgp", "odvgp"])
+@pytest.mark.parametrize(
+    ("method", "likelihood"),
+    [
+        *(("svgp", name) for name in ("gaussian", "student_t", "bernoulli", "multiclass")),
+        *(("solvegp", "multiclass"), ("odvgp", "student_t"), ("swsgp", "bernoulli")),
+    ],
+)
 def test_the_objective_of_weights_is_that_of_repeated_rows(method, likelihood):
     X, Y, weights = rows()
     num_classes = {"bernoulli": 2, "multiclass": 3}.get(likelihood)
@@ -183,11 +188,9 @@ def test_the_choice_of_a_method_scores_with_weights(monkeypatch):
     assert {"constant", "linear"} < {attempt.method for attempt in found.attempts}
 
 
-@pytest.mark.parametrize(
-    "method", [name for name, kind in RECIPES.items() if not kind.takes_weights]
-)
-def test_other_methods_refuse_weights(method):
+def test_other_methods_refuse_weights():
     X, Y, weights = rows(20)
     task = Task(data_of(X, Y, weights))
-    with pytest.raises(ValueError, match=f"weights of rows must be 1 for method {method}"):
-        choose(task, method)
+    for method in (name for name, kind in RECIPES.items() if not kind.takes_weights):
+        with pytest.raises(ValueError, match=f"weights of rows must be 1 for method {method}"):
+            choose(task, method)
