@@ -297,7 +297,8 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
         rows, _ = random_rows((X, Y), _REFITTED, budget.seed)
 
         def update(model: Any) -> None:
-            if regression and options["dense_rate"]:  # C follows learned hyperparameters by its closed form
+            # C follows learned hyperparameters by its closed form
+            if regression and options["dense_rate"]:
                 model.update_covariance(rows)
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))

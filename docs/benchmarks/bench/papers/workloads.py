@@ -69,7 +69,7 @@ WORKLOADS: Mapping[str, Callable[[int], Dataset]] = {
 
 
 def _smooth(X: np.ndarray, lengthscale: float, rng: np.random.Generator) -> np.ndarray:
-    """A draw of a GP with a squared exponential kernel of variance 1, by random waves ``[N, 1]``."""
+    """A draw of a GP with a squared exponential kernel, by random waves ``[N, 1]``."""
     W = rng.normal(size=(X.shape[1], _NUM_WAVES)) / lengthscale
     phases = rng.uniform(0.0, 2.0 * np.pi, _NUM_WAVES)
     weights = rng.normal(size=(_NUM_WAVES, 1)) * np.sqrt(2.0 / _NUM_WAVES)
