@@ -13,7 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-PUBLIC = {"click", "gpflow", "gpflow_sparse", "matplotlib", "numpy", "pandas", "tensorflow"}
+PUBLIC = {
+    "click",
+    "gpflow",
+    "gpflow_sparse",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "tensorflow",
+    "warnings",
+}
 INFINITY = float("inf")
 
 # options, and the least and the largest value of each number that is printed: for functions the
