@@ -16,9 +16,9 @@ import gpflow_sparse as gs
 
 
 @click.command()
-@click.option("--num-data", default=200, show_default=True, help="Rows, and centers.")
-@click.option("--basis-batch-size", default=100, show_default=True, help="Functions in a draw.")
-@click.option("--num-steps", default=1000, show_default=True, help="Training steps.")
+@click.option("--num-data", default=500, show_default=True, help="Rows, and centers.")
+@click.option("--basis-batch-size", default=250, show_default=True, help="Functions in a draw.")
+@click.option("--num-steps", default=600, show_default=True, help="Training steps.")
 @click.option("--output", default="rvm.png", show_default=True, help="Figure to write.")
 def main(num_data, basis_batch_size, num_steps, output):
     """Fit a relevance vector machine to a noisy sinc."""
@@ -26,7 +26,7 @@ def main(num_data, basis_batch_size, num_steps, output):
     X = np.linspace(-10.0, 10.0, num_data)[:, None]
     Y = np.sinc(X / np.pi) + 0.1 * rng.normal(size=X.shape)
 
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=1.5)
+    kernel = gpflow.kernels.SquaredExponential()
     gpflow.set_trainable(kernel, False)
     sizes = {"num_data": num_data, "basis_batch_size": basis_batch_size}
     model = gs.models.RVM(X, kernel, gpflow.likelihoods.Gaussian(0.01), **sizes)

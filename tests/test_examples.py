@@ -13,7 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-PUBLIC = {"click", "gpflow", "gpflow_sparse", "matplotlib", "numpy", "pandas", "tensorflow"}
+PUBLIC = {
+    "click",
+    "gpflow",
+    "gpflow_sparse",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "tensorflow",
+    "warnings",
+}
 INFINITY = float("inf")
 
 # options, and the least and the largest value of each number that is printed: for functions the
@@ -40,6 +49,10 @@ SLOW = {
     ),
     "dates": ("", {"rmse": (0.4, 0.7), "coverage": (0.9, 1.0)}),
     "deep": ("--num-steps 400", {"rmse": (0, 0.2)}),
+    "deep_convolutional": (
+        "--num-inducing 30 --num-steps 150",
+        {"error_rate": (0, 0.05), "nlpd": (0, 0.25)},
+    ),
     "layers": (
         "--num-inducing 20 --num-steps 80",
         {"start": (0.3, INFINITY), "end": (10, INFINITY), "error_rate": (0, 0.35)},
@@ -56,9 +69,22 @@ SLOW = {
         "--num-features 1000 --basis-batch-size 200 --num-steps 100",
         {"rmse": (0, 0.3), "noise": (0.1, 0.5)},
     ),
+    "reconstruction": (
+        "--num-data 200 --num-columns 30",
+        {"grief": (0.04, 0.06), "nystrom": (0.1, 0.14), "fourier": (0.3, 0.45)},
+    ),
     "rvm": (
         "--num-data 80 --basis-batch-size 40 --num-steps 300",
         {"vectors": (3, 30), "rmse": (0, 0.08)},
+    ),
+    "snelson": (
+        "--num-steps 300",
+        {
+            "svgp_5": (-61, -58),
+            "odvgp": (-54, -51),
+            "solvegp": (-36, -33),
+            "svgp_10": (-35, -33),
+        },
     ),
     "softki": (
         "--num-data 2000 --num-inducing 60 --num-steps 100",

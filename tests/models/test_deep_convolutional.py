@@ -128,6 +128,22 @@ def test_hidden_layers_start_at_filters_about_which_the_prior_is_narrow(rng):
     assert 0.3 < float(last.posterior().posterior.prior_kl()) / (0.5e-4 * count) < 2.0
 
 
+@pytest.mark.parametrize("whiten", [True, False])
+def test_hidden_layers_of_zero_mean_start_at_filters_in_q(rng, whiten):
+    """f is linear at the inducing patches of both sets, with hardly any variance."""
+    model = small(rng, zero_mean=True, whiten=whiten, num_inducing=16, num_orthogonal=8)
+    for layer in model.layers[:-1]:
+        assert isinstance(layer.mean_function, gpflow.functions.Zero)
+        np.testing.assert_allclose(layer.kernel.variance, 5.0)
+        Z = np.concatenate([one.Z for one in layer.inducing_variable.sets])  # [M + M2, L]
+        mean, var = layer.posterior().posterior.fused_predict_f(Z)
+        filters, _, rank, _ = np.linalg.lstsq(Z, mean, rcond=None)
+        assert rank == Z.shape[1] < len(Z) == 24
+        np.testing.assert_allclose(Z @ filters, mean, atol=1e-3)
+        assert np.var(mean, axis=0).min() > 0.1
+        assert np.max(var) < 1e-3
+
+
 def test_orthogonal_patches_of_nothing_but_jitter_draw_a_warning(rng):
     """Lengthscales are for pixels of variance 1; with 0.01 all patches are alike."""
     with pytest.warns(UserWarning, match="Standardize each channel"):

@@ -71,6 +71,7 @@ def deep_convolutional(
     num_layers: int = 1,
     architecture: Sequence[ConvSpec] | None = None,
     tick: bool = True,
+    zero_mean: bool = False,
     whiten: bool = True,
     num_data: int | None = None,
     num_samples: int = 1,
@@ -89,9 +90,9 @@ def deep_convolutional(
     Hidden layers have trained filters with a rectifier for mean function
     (:class:`gpflow_sparse.mean_functions.RectifiedFilters`), which start at random Glorot filters,
     and about it a prior of variance 0.1 and lengthscale ``2 sqrt(L)``, at which q starts. The paper
-    has zero means and the variance of the last layer: it does not say what breaks the symmetry of q
-    at the prior, whose outputs do not depend on inputs, and inputs of the next layer are mostly
-    noise. The last of several layers starts at small random means.
+    has zero means and the kernel of the last layer: it does not say what breaks the symmetry of q
+    at the prior, whose outputs do not depend on inputs. With ``zero_mean`` q starts at Glorot
+    filters, :meth:`GPLayer.start_at`. The last of several layers starts at small random means.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
     layers from these images after the filters.
@@ -105,6 +106,7 @@ def deep_convolutional(
     :param num_layers: number of layers, if no architecture is given.
     :param architecture: one :class:`ConvSpec` for each layer, the last without ``num_outputs``.
     :param tick: whether the last layer has a location kernel, as in the paper.
+    :param zero_mean: whether hidden layers have prior mean zero and kernels as the last one.
     :param whiten: parametrize q relative to the prior; the paper does so with one layer only.
     :param num_data: N; None for the rows of X.
     :param num_samples: draws of the hidden layers in a step,
@@ -117,6 +119,7 @@ def deep_convolutional(
     images = _require_images(X, make_grid(image_shape, (1, 1)))
     specs = _require_architecture(num_layers, architecture)
     checks.require_flag(tick, "tick")
+    checks.require_flag(zero_mean, "zero_mean")
     checks.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
     sizes = layer_sizes(num_inducing, num_orthogonal, len(specs))
     rng = np.random.default_rng(checks.require_seed(seed))
@@ -124,7 +127,7 @@ def deep_convolutional(
     rows = images[np.sort(rng.permutation(len(images))[:_NUM_IMAGES])]
     layers, shape = [], make_grid(image_shape, (1, 1)).image_shape
     for spec, size in zip(specs[:-1], sizes[:-1], strict=True):
-        layer, rows = _hidden(rows, shape, spec, size, whiten, rng)
+        layer, rows = _hidden(rows, shape, spec, size, (zero_mean, whiten), rng)
         layers.append(layer)
         shape = layer.output_shape
     kernel, inducing = _last(rows, shape, specs[-1], sizes[-1], tick, rng)
@@ -151,17 +154,22 @@ def _hidden(
     shape: tuple[int, int, int],
     spec: ConvSpec,
     sizes: tuple[int, ...],
-    whiten: bool,
+    flags: tuple[bool, bool],
     rng: np.random.Generator,
 ) -> tuple[ConvLayer, np.ndarray]:
-    """A hidden layer, and the images after the filters that it starts at."""
+    """
+    A hidden layer, and the images after the filters that it starts at.
+
+    :param flags: ``zero_mean`` and ``whiten``.
+    """
     grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
     centers = patch_centers(rows, grid, sizes, rng)
+    weights = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
+    zero_mean, whiten = flags
     # half of the second moment of a response remains behind the rectifier
-    weights = np.sqrt(2.0) * glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
-    mean_function = RectifiedFilters(weights)
+    mean_function = None if zero_mean else RectifiedFilters(np.sqrt(2.0) * weights)
     layer = ConvLayer(
-        _kernel(grid, *_HIDDEN),
+        _kernel(grid, *(_LAST if zero_mean else _HIDDEN)),
         OrthogonalInducingVariables(*centers),
         shape,
         grid.patch_shape,
@@ -170,7 +178,11 @@ def _hidden(
         mean_function=mean_function,
         whiten=whiten,
     )
-    return layer, mean_function(rows[:, grid.pixels()]).numpy().reshape(len(rows), -1)
+    if mean_function is None:
+        layer.start_at(weights)
+    patches = rows[:, grid.pixels()]  # [N, P, L]
+    responses = patches @ weights if mean_function is None else mean_function(patches).numpy()
+    return layer, responses.reshape(len(rows), -1)
 
 
 def _last(

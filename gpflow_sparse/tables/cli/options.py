@@ -27,6 +27,8 @@ def _settings(config: type, field: Any) -> dict[str, Any]:
     kind: Any = click.Choice(given["choices"]) if "choices" in given else None
     if hint in (int | None, float | None):
         kind = typing.get_args(hint)[0]
+    elif hint == int | str:  # a number, or several with commas
+        kind = click.STRING
     return {
         "default": field.default,
         "type": kind,

@@ -11,6 +11,7 @@ from pandas.util import hash_pandas_object
 
 from gpflow_sparse.data import load
 from gpflow_sparse.data.images import ImageShape
+from gpflow_sparse.data.limits import read_npz
 from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.splits import AUTO, RANDOM, TIME, groups_of, held_out_rows
 from gpflow_sparse.tables.fitting.transforms import advice_on
@@ -124,12 +125,13 @@ class Split(NamedTuple):
 def split_rows(source: Source) -> Split:
     """
     The rows of a run. Of a file a tenth is for testing, after copies of rows have been left out of
-    a regression: random rows, whole groups, or the last rows in time.
+    a regression: random rows, whole groups, or the last rows in time. A file of images with
+    ``x_train, y_train, x_test, y_test``, as Keras has them, has its own test rows.
 
     :raises ValueError: for columns that cannot be used, or too few rows.
     :raises FileNotFoundError: if there is no such file.
     """
-    if not source.is_file:
+    if not source.is_file or _has_test_images(Path(source.data)):
         return _named_set(source)
     cells = read_frame(source.data, source.reading)
     frame, weights, notes = _split_weights(cells, source)
@@ -219,8 +221,13 @@ def _require_rows(source: Source, count: int) -> None:
         )
 
 
+def _has_test_images(path: Path) -> bool:
+    """Whether a file has training and test images."""
+    return path.suffix == ".npz" and path.is_file() and bool(read_npz(path, ["y_train"]))
+
+
 def _named_set(source: Source) -> Split:
-    """The rows of a named data set, which has its own split."""
+    """The rows of a data set that has its own split: a named one, or a file of images."""
     if source.row_weights is not None:
         raise ValueError(
             f"row_weights must be a column of a file, got {source.row_weights!r} for the data set "
@@ -232,7 +239,8 @@ def _named_set(source: Source) -> Split:
             "--split-by and --exclude, or give a file."
         )
     split = source.split if isinstance(source.split, int) else 0
-    found = load(source.data, split=split)
+    path = Path(source.data)
+    found = load(path.stem, split, path.parent) if source.is_file else load(source.data, split)
     levels = tuple(map(str, range(found.num_classes or 0)))
     column = Column(found.target_name, "category" if levels else "number", levels=levels)
     train, test = (

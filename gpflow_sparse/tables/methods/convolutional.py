@@ -33,7 +33,19 @@ class Convolutional(NaturalSteps):
     stride: int | None = option(None, "Pixels between patches; 1, or 2 above 16 pixels.", least=1)
     num_layers: int = options.num_layers(1, "Layers of the deep GP, 1 to 3.")
     tick: bool = option(True, "Let the last layer depend on the location of a patch.")
-    num_inducing: int = option(100, "M, patches of the base set, of each layer.", least=1)
+    num_inducing: int | str = option(
+        100, "M, patches of the base set, of each layer, or one number for each: 384,384,1000."
+    )
+    zero_mean: bool = option(
+        False,
+        "Prior mean of hidden layers zero, as in SOLVE-GP's paper, not trained rectified filters.",
+    )
+    sampling: str = option(
+        "shared_inducing",
+        "Draws of hidden layers: the patches of an image share inducing variables, or are "
+        "independent (marginal), as in the paper.",
+        choices=["shared_inducing", "marginal"],
+    )
     whiten: bool = options.whiten()
     num_steps: int = 1000
     batch_size: int = 128
@@ -43,24 +55,43 @@ class Convolutional(NaturalSteps):
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_shape(self.image_shape)
+        self.patches_of_layers()
 
     @property
     def image(self) -> ImageShape | None:
         """Height, width and channels."""
         return parse_shape(self.image_shape)
 
+    def patches_of_layers(self) -> dict[str, list[int]]:
+        """
+        Numbers of patches of each layer, by option. A single number of orthogonal patches is of the
+        last layer: at equal time a second set gains less in hidden layers than it costs.
+
+        :raises ValueError: for an option that is not a number, nor one number for each layer.
+        """
+        found = {}
+        for name, least in (("num_inducing", 1), ("num_orthogonal", 0)):
+            value, count = getattr(self, name, 0), self.num_layers
+            parts = [part.strip() for part in str(value).split(",")]
+            numbers = [int(part) for part in parts if part.isdecimal() and int(part) >= least]
+            if len(numbers) != len(parts) or len(parts) not in (1, count):
+                raise ValueError(
+                    f"{name} must be a number of at least {least}, or {count} such numbers for "
+                    f"{count} layer(s), separated by commas; got {value!r}."
+                )
+            fill = numbers[0] if least else 0
+            found[name] = [fill] * (count - len(numbers)) + numbers
+        return found
+
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
-        """The model; hidden layers have one set, since a second gains less there than it costs."""
         from gpflow_sparse.data.images import image_shape_of
 
         shape = self.image or image_shape_of(data[0].shape[1])
+        names = "tick", "whiten", "zero_mean", "sampling", "seed"
         given = {
-            "num_inducing": self.num_inducing,
-            "num_orthogonal": [0] * (self.num_layers - 1) + [getattr(self, "num_orthogonal", 0)],
+            **self.patches_of_layers(),
             "architecture": self.architecture(shape),
-            "tick": self.tick,
-            "whiten": self.whiten,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in names},
             **given,
         }
         return gs.models.deep_convolutional(data[0], shape, likelihood, **given)
@@ -89,8 +120,8 @@ class ConvolutionalSolveGP(Convolutional):
     title = "Convolutional SOLVE-GP"
     idea = "images: a GP of patches, summed over an image, with M + M2 patches; one to three layers"
 
-    num_orthogonal: int = option(
-        100, "M2, patches of the orthogonal set of the last layer.", least=0
+    num_orthogonal: int | str = option(
+        100, "M2, patches of the orthogonal set of the last layer, or one number for each layer."
     )
 
     @classmethod

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
+from gpflow_sparse.tables.cli.rows import Source, split_rows
 from tests.tables.cli.command_line import (
     ALONE,
     FIT,
@@ -238,6 +239,30 @@ def test_deep_models_are_kept_and_predict_again(run, rng, tmp_path, images):
     again = last_json(run("evaluate", "--model", "run")[1])["scores"]
     for name in ("error_rate", "nlpd"):
         np.testing.assert_allclose(again[name], last_json(out)["scores"][name], rtol=1e-9)
+
+
+def test_a_file_of_images_has_its_own_test_part(run, rng, tmp_path):
+    """As Keras has them; the sizes of layers are texts with commas."""
+    parts = {}
+    for part, count in (("train", 40), ("test", 11)):
+        parts[f"y_{part}"] = write_images(tmp_path / "x.npz", rng, count)
+        pixels = np.load(tmp_path / "x.npz")["x"].reshape(-1, 6, 6)
+        parts[f"x_{part}"] = np.clip(40.0 * (pixels + 2.0), 0, 255).astype(np.uint8)
+    np.savez(tmp_path / "my.npz", **parts)
+    data = ["--data", "my.npz", *ALONE]
+    code, out, err = run("fit", "simple", *data, "--output", "run")
+    assert code == 0, err
+    record = last_json(out)
+    assert record["kind_of_rows"] == "the test part of my"
+    assert "40 training and 11 test rows" in err
+    again = last_json(run("evaluate", "--model", "run")[1])["scores"]
+    np.testing.assert_allclose(again["nlpd"], record["scores"]["nlpd"], rtol=1e-9)
+    assert split_rows(Source(str(tmp_path / "my.npz"))).image_shape == (6, 6, 1)
+    layers = ["--num-layers", "2", "--num-inducing", "5,4,3"]
+    sizes = run("fit", "conv-solvegp", *data, *layers)[2]
+    assert "num_inducing must be a number of at least 1, or 2 such numbers" in sizes
+    np.savez(tmp_path / "my.npz", **{k: v for k, v in parts.items() if k != "x_test"})
+    assert "['x_test'] missing" in run("fit", "simple", *data)[2]
 
 
 def test_data_sets_and_methods_are_listed(run):

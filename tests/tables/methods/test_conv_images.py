@@ -7,6 +7,7 @@ import pytest
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
+from gpflow_sparse.models.deep.convolutional import TABLE_5
 from gpflow_sparse.tables.fitting.building import build_model
 from gpflow_sparse.tables.methods.registry import recipe_of
 
@@ -73,6 +74,43 @@ def test_models_are_what_the_options_say():
     assert deep.standardizer is data.standardizer
     single = build_model(recipe_of("conv-svgp", num_layers=2, num_inducing=6), data)
     assert [layer.inducing_variable.sizes for layer in single.layers] == [(6,)] * 2
+
+
+PAPER = {
+    "num_layers": 3,
+    "num_inducing": "4, 5,6",
+    "num_orthogonal": "3,2,1",
+    "zero_mean": True,
+    "sampling": "marginal",
+    "whiten": False,
+    "likelihood": "multiclass",
+}
+
+
+def test_the_paper_s_model_has_sizes_of_every_layer_and_zero_means():
+    model = build_model(recipe_of("conv-solvegp", **PAPER), make_dataset((7, 7, 1)))
+    assert [layer.inducing_variable.sizes for layer in model.layers] == [(4, 3), (5, 2), (6, 1)]
+    assert all(type(layer.mean_function) is gpflow.functions.Zero for layer in model.layers)
+    assert not any(layer.whiten for layer in model.layers)
+    assert model.sampling == "marginal"
+    assert isinstance(model.likelihood, gpflow.likelihoods.MultiClass)
+    wide = recipe_of("conv-solvegp", **PAPER, stride=1).architecture((32, 32, 3))
+    assert wide == [*TABLE_5[3]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_inducing": "8,9"}, "num_inducing must be .*, or 3 such .* for 3 .*; got '8,9'"),
+        ({"num_orthogonal": "8,9,1,1"}, "num_orthogonal must be .* got '8,9,1,1'"),
+        ({"num_inducing": "8,0,9"}, "num_inducing must be a number of at least 1"),
+        ({"num_orthogonal": "8,,9"}, "num_orthogonal must be a number of at least 0"),
+        ({"num_orthogonal": -1}, "num_orthogonal must be a number of at least 0"),
+    ],
+)
+def test_sizes_that_are_not_one_for_each_layer_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        recipe_of("conv-solvegp", num_layers=3, **options)
 
 
 def test_svgp_of_images_starts_as_solve_gp_with_one_set_does():

@@ -1,6 +1,8 @@
 """The options of a method on the command line: its help, and options that it does not read."""
 
+import numpy as np
 import pytest
+from gpflow.keras import tf_keras
 
 import gpflow_sparse as gs
 from gpflow_sparse.tables.methods.registry import RECIPES, recipe_of
@@ -54,3 +56,11 @@ def test_help_on_a_method_for_classes_does_not_explain_intervals(run):
     for method, expected in (("dirichlet_gpnn", False), ("svgp", True)):
         assert ("--conformal" in run("fit", method, "--help")[1]) is expected
         assert (":param conformal:" in getattr(gs.recipes, method).__doc__) is expected
+
+
+def test_a_staircase_is_a_quarter_of_the_rate_after_each_sixth_of_the_run():
+    recipe = recipe_of("solvegp", schedule="staircase", learning_rate=0.003, num_steps=300_000)
+    found = [float(recipe.rate()(step)) for step in (0, 49_999, 50_000, 299_999)]
+    np.testing.assert_allclose(found, 0.003 * 0.25 ** np.array([0, 0, 1, 5]), rtol=1e-5)
+    chosen = recipe.optimizer().get_config()["learning_rate"]
+    assert chosen == tf_keras.optimizers.schedules.serialize(recipe.rate())
