@@ -17,9 +17,11 @@ class Example(SphinxDirective):
         path = ROOT / "examples" / f"{self.arguments[0]}.py"
         self.env.note_dependency(str(path))
         code = path.read_text(encoding="utf-8").rstrip()
+        command = f"python examples/{path.name} --output {path.stem}.png"
         return [
             nodes.image(uri=f"/_static/{path.stem}.png", alt=f"Figure of {path.name}"),
             nodes.raw("", "<details><summary>Code</summary>", format="html"),
+            nodes.literal_block(command, command, language="none"),
             nodes.literal_block(code, code, language="python"),
             nodes.raw("", "</details>", format="html"),
         ]
