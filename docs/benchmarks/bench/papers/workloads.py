@@ -34,6 +34,14 @@ def smooth_counts(seed: int) -> Dataset:
     return _split("smooth_counts", X, rng.poisson(np.exp(_smooth(X, 2.5, rng))), rng, counts=True)
 
 
+def many_columns(seed: int) -> Dataset:
+    """20,000 rows of a smooth function of twenty columns, with noise of a hundredth."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(20_000, 20))
+    f = _smooth(X, 6.0, rng)
+    return _split("many_columns", X, f + 0.01 * rng.normal(size=f.shape), rng)
+
+
 def bent_ridges(seed: int) -> Dataset:
     """20,000 rows of steep functions of one smooth function of ten columns, with little noise."""
     rng = np.random.default_rng(seed)
@@ -68,7 +76,7 @@ def few_photographs(seed: int) -> Dataset:
 WORKLOADS: Mapping[str, Callable[[int], Dataset]] = {
     made.__name__: made
     for made in (
-        *(map_of_points, smooth_counts, bent_ridges, noisy_million),
+        *(map_of_points, smooth_counts, many_columns, bent_ridges, noisy_million),
         *(few_digits, few_photographs),
     )
 }
