@@ -75,7 +75,7 @@ SOURCES = [
 # message on what the lines bought.
 CEILINGS = {
     "gpflow_sparse": 595,
-    "gpflow_sparse/bases": 1836,
+    "gpflow_sparse/bases": 1838,
     "gpflow_sparse/covariances": 550,
     "gpflow_sparse/data": 1547,
     "gpflow_sparse/diagnosis": 997,

@@ -98,7 +98,9 @@ class ProductFactors:
         scale = tf.cast(tf.convert_to_tensor(leaf.lengthscales), T.dtype)
         if scale.shape.rank:  # in the order of `active_dims`
             places = [self._readers[column][0][1] for column in self.columns]
-            scale = tf.gather(scale, places)[:, None, None]
+            if places != list(range(len(places))):
+                scale = tf.gather(scale, places)
+            scale = scale[:, None, None]
         difference = (T - center)[:, :, None] - (nodes - center)[:, None, :]
         return tf.exp(-0.5 * tf.square(difference / scale))
 
