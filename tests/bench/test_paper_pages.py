@@ -34,6 +34,7 @@ WHOLE = (
     "solvegp",
     "swsgp",
     "swsgp_union",
+    "wins",
 )
 
 

@@ -65,27 +65,18 @@ def noisy_million(seed: int) -> Dataset:
 
 def few_digits(seed: int) -> Dataset:
     """1,000 labeled digits of MNIST, and its test images."""
-    return _few("mnist", 1000, seed)
-
-
-def few_photographs(seed: int) -> Dataset:
-    """2,000 labeled images of CIFAR-10, and 5,000 for testing."""
-    return _few("cifar10_20k", 2000, seed)
+    digits = load("mnist", 0)
+    rows = np.random.default_rng(seed).permutation(digits.num_train)[:1000]
+    return digits.take(rows).standardized(per_channel=True)
 
 
 WORKLOADS: Mapping[str, Callable[[int], Dataset]] = {
     made.__name__: made
     for made in (
         *(map_of_points, smooth_counts, many_columns, bent_ridges, noisy_million),
-        *(few_digits, few_photographs),
+        few_digits,
     )
 }
-
-
-def _few(name: str, count: int, seed: int) -> Dataset:
-    images = load(name, 0)
-    rows = np.random.default_rng(seed).permutation(images.num_train)[:count]
-    return images.take(rows).standardized(per_channel=True)
 
 
 def _smooth(X: np.ndarray, lengthscale: float, rng: np.random.Generator) -> np.ndarray:
