@@ -60,7 +60,8 @@ def noisy_million(seed: int) -> Dataset:
     X = rng.uniform(-2.0, 2.0, size=(1_000_000, 4))
     f = _smooth(X, 1.0, rng)
     dataset = _split("noisy_million", X, f + 2.0 * rng.normal(size=f.shape), rng, test=f)
-    return dataclasses.replace(dataset, test=tuple(part[:20_000] for part in dataset.test))
+    X, f = dataset.test
+    return dataclasses.replace(dataset, test=(X[:20_000], f[:20_000]))
 
 
 def few_digits(seed: int) -> Dataset:
