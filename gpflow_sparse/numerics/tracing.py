@@ -59,7 +59,8 @@ def with_gradients(
 ) -> Callable[[], tf.Tensor]:
     """
     A loss that one compiled function evaluates together with its gradients, for optimizers that
-    call it within a tape and outside of compiled functions. First derivatives only.
+    call it within a tape and outside of compiled functions. First derivatives only. To be called
+    outside of any tape, since the loss is traced at once.
     """
 
     @compiled
@@ -70,6 +71,10 @@ def with_gradients(
         found = tape.gradient(value, variables, unconnected_gradients="zero")
         # sums over workers cannot be differentiated by a tape outside of this function
         return tf.stop_gradient(value), [tf.stop_gradient(gradient) for gradient in found]
+
+    # traced here: if it were traced within the tape of an optimizer, TensorFlow would make it
+    # differentiable a second time, and each call would keep the features of all rows
+    evaluate.get_concrete_function()
 
     def closure() -> tf.Tensor:
         value, gradients = evaluate()

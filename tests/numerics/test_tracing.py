@@ -13,7 +13,9 @@ from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 import gpflow_sparse
-from gpflow_sparse.numerics.tracing import compiled, frees_graphs
+from bench.steps import megabytes
+from gpflow_sparse.numerics.streaming import streamed_sum
+from gpflow_sparse.numerics.tracing import compiled, frees_graphs, with_gradients
 
 X = tf.constant([1.0, 2.0], tf.float64)
 
@@ -96,6 +98,27 @@ def test_traces_of_other_threads_keep_their_gradients():
         tape.watch(X)
         value = tf.reduce_sum(others[0](X))
     np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
+
+
+def test_a_loss_in_the_tape_of_an_optimizer_keeps_no_blocks_of_rows():
+    rows, scales = tf.random.Generator.from_seed(0).normal([100_000, 1]), tf.Variable(tf.ones(400))
+
+    def gram(blocks, _):
+        waves = tf.sin(blocks[0] * scales)  # [n, 400], 1.6 MB in a block and 160 MB in all
+        return [tf.matmul(waves, waves, transpose_a=True)]
+
+    def loss():
+        return tf.reduce_sum(streamed_sum(gram, [rows], block_rows=1000)[0])
+
+    closure, before = with_gradients(loss, [scales]), megabytes("VmRSS")
+    with tf.GradientTape() as tape:
+        value = closure()
+    assert megabytes("VmRSS") - before < 40.0
+    with tf.GradientTape() as of_loss:
+        wanted = loss()
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    slopes = tape.gradient(value, scales), of_loss.gradient(wanted, scales)
+    np.testing.assert_allclose(*slopes, rtol=1e-3)
 
 
 def test_graphs_are_collected_once_and_only_after_a_trace(monkeypatch):
