@@ -1,6 +1,7 @@
 """L-BFGS in rounds, between which a model may choose its basis functions anew."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +43,12 @@ def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
 
 @frees_graphs
 def fit_with_basis_refresh(
-    model: Any, *, num_rounds: int = 7, num_iterations: int = 10, progress: bool = True
+    model: Any,
+    *,
+    num_rounds: int = 7,
+    num_iterations: int = 10,
+    seconds: float | None = None,
+    progress: bool = True,
 ) -> History:
     """
     Maximize a deterministic objective by rounds of L-BFGS, with ``model.refresh_basis()`` between.
@@ -56,6 +62,8 @@ def fit_with_basis_refresh(
         started anew.
     :param num_rounds: largest number of rounds.
     :param num_iterations: largest number of L-BFGS iterations of a round.
+    :param seconds: time after which no evaluation of the objective but the first begins; the model
+        then has the best parameters so far. None for no limit.
     :param progress: draw a progress bar if standard error is a terminal.
     :return: the objective and the seconds since the start at the end of every round;
         ``stopped_early`` if it converged before the last round.
@@ -73,27 +81,39 @@ def fit_with_basis_refresh(
     checks.require_count(num_rounds, "num_rounds")
     checks.require_count(num_iterations, "num_iterations")
     component_checks.validate_components(model)
+    if seconds is not None:
+        seconds = checks.require_positive_number(seconds, "seconds")
     start = time.perf_counter()
+    end = math.inf if seconds is None else start + seconds
     objective: list[float] = []
-    seconds: list[float] = []
+    times: list[float] = []
     stopped = False
-    loss = _Loss(model)  # one compilation: the choice of functions is in variables
+    loss = _Loss(model, end)  # one compilation: the choice of functions is in variables
     refresh = getattr(model, "refresh_basis", lambda: False)
     with progress_bar(num_rounds, enabled=progress) as show:
         while len(objective) < num_rounds and not stopped:
             converged = loss.minimize(num_iterations)
             objective.append(-loss.best)
-            seconds.append(time.perf_counter() - start)
+            times.append(time.perf_counter() - start)
+            show(len(objective), objective[-1], times[-1])
+            if times[-1] > end - start:
+                break
             stopped = not refresh() and converged
-            show(len(objective), objective[-1], seconds[-1])
-    return History(np.array(objective), np.array(seconds), stopped, ())
+    return History(np.array(objective), np.array(times), stopped, ())
+
+
+class _OutOfTimeError(Exception):
+    """The time of the search has passed."""
 
 
 class _Loss:
     """The training loss, which stores the best point of a round."""
 
-    def __init__(self, model: Any) -> None:
-        self._variables = model.trainable_variables
+    def __init__(self, model: Any, end: float) -> None:
+        """
+        :param end: value of ``time.perf_counter`` after which only the first evaluation begins.
+        """
+        self._variables, self._end = model.trainable_variables, end
         self._loss = with_gradients(model.training_loss, self._variables)
         self.best = np.inf
         self._start = gpflow.optimizers.Scipy.pack_tensors(self._variables).numpy()
@@ -111,6 +131,8 @@ class _Loss:
             if not np.isfinite(self.best):
                 raise TrainingError(f"the objective cannot be computed: {error}") from error
             converged = False
+        except _OutOfTimeError:
+            converged = False
         finally:  # after Ctrl-C too
             for variable, value in zip(self._variables, self._values, strict=True):
                 variable.assign(value)
@@ -119,6 +141,8 @@ class _Loss:
         return converged
 
     def __call__(self) -> tf.Tensor:
+        if np.isfinite(self.best) and time.perf_counter() > self._end:
+            raise _OutOfTimeError
         loss = self._loss()
         value = float(loss)
         if value < self.best:

@@ -318,6 +318,7 @@ ARGUMENTS = {
         never="model",
     ),
     **takes("fit_with_basis_refresh", rounds, some="num_iterations", flag="progress"),
+    **takes("fit_with_basis_refresh", rounds, variance_or_none="seconds"),
     **takes("fit_with_basis_refresh", rounds, num_rounds=lambda v: count(v) and v < 3),
 }
 

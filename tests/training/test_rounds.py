@@ -111,6 +111,25 @@ def test_ctrl_c_leaves_the_best_point(monkeypatch):
     assert max(seen) > start
 
 
+@pytest.mark.parametrize("seconds", [0.5, 12.0])
+def test_no_evaluation_but_the_first_begins_after_the_time(monkeypatch, seconds):
+    model, seen = build("basis_gpr_fourier"), []
+    start, loss = objective(model), rounds._Loss.__call__
+
+    def timed(self):
+        seen.append(None)  # a second for each call, and each later one reads the clock once
+        return loss(self)
+
+    monkeypatch.setattr(rounds._Loss, "__call__", timed)
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: float(len(seen)))
+    history = fit_with_basis_refresh(model, num_rounds=30, seconds=seconds, **QUIET)
+    assert len(seen) == max(2, int(seconds) + 1)  # the last one had no time
+    np.testing.assert_allclose(objective(model), history.elbo[-1], rtol=1e-9)
+    assert (objective(model) > start) == (seconds > 1.0)
+    assert history.num_steps < 30
+    assert not history.stopped_early
+
+
 def test_an_objective_that_is_not_finite_is_an_error_and_moves_nothing():
     model = build("basis_gpr_fourier")
     before = bits(model)

@@ -15,6 +15,8 @@ _MIN_BETWEEN, _NUM_EVALUATIONS = 20, 10
 _WARMUP = 20
 # Iterations of L-BFGS in a round, which is an entry of the history.
 _ROUND = 10
+# Seconds of a search of which no time is left: it evaluates the objective once.
+_SHORTEST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,13 @@ class Rounds(Recipe):
 
     def train(self, model: Any, rows: Any, *, until: float = math.inf, **options: Any) -> Any:
         """Maximize the objective of a model that holds its data by L-BFGS."""
-        count, progress = -(-self.num_steps // _ROUND), options.get("progress", True)
+        left = None if math.isinf(until) else max(_SHORTEST, until - time.perf_counter())
         return gs.training.fit_with_basis_refresh(
-            model, num_rounds=count, num_iterations=_ROUND, progress=progress
+            model,
+            num_rounds=-(-self.num_steps // _ROUND),
+            num_iterations=_ROUND,
+            seconds=left,
+            progress=options.get("progress", True),
         )
 
 
