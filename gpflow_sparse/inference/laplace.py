@@ -1,5 +1,7 @@
 """Posteriors of hyperparameters around their mode: Laplace's method, and importance weights."""
 
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from gpflow_sparse.numerics.linalg import FactorizationError
-from gpflow_sparse.numerics.searches import warn_if_unmoved
+from gpflow_sparse.numerics.searches import OutOfTimeError, warn_if_unmoved
 from gpflow_sparse.numerics.threads import threads_for
 
 Array = np.ndarray
@@ -54,7 +56,12 @@ class WeightedDraws(NamedTuple):
 
 
 def find_mode(
-    density: Density, start: Array, *, num_rows: int = 0, max_iterations: int = 100
+    density: Density,
+    start: Array,
+    *,
+    num_rows: int = 0,
+    max_iterations: int = 100,
+    until: float = math.inf,
 ) -> Array:
     """
     The mode of a density by L-BFGS; the best vector so far where the density fails on the way.
@@ -62,12 +69,15 @@ def find_mode(
     A warning says where the search ends at its start without a stationary point there.
 
     :param num_rows: of the matrices that the density factorizes in NumPy; 0 for none.
+    :param until: value of ``time.perf_counter`` after which no evaluation but the first begins.
     :raises ValueError: if the density cannot be computed at the start.
     """
     best: tuple[float, Array, Array] = (-np.inf, start, np.zeros_like(start))
 
     def loss(vector: Array) -> tuple[float, Array]:
         nonlocal best
+        if best[0] > -np.inf and time.perf_counter() > until:
+            raise OutOfTimeError
         try:
             value, gradient = density(vector)
         except _FAILURES:
@@ -80,8 +90,11 @@ def find_mode(
 
     bounds = np.stack([start - _MOST, start + _MOST], axis=1)
     options = {"maxiter": max_iterations, "ftol": 1e-7}
-    with threads_for(num_rows):
-        minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    try:
+        with threads_for(num_rows):
+            minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    except OutOfTimeError:
+        return best[1]
     if best[0] == -np.inf:
         raise ValueError(
             "data and kernel: the log density of the hyperparameters is not finite at their "

@@ -1,4 +1,4 @@
-"""A warning for searches that end at their starting point although it is no optimum."""
+"""Warnings for searches that end at their starting point although it is not the optimum."""
 
 import warnings
 
@@ -6,6 +6,20 @@ import numpy as np
 
 # Largest entry of a gradient that counts as zero, per unit of the searched vector.
 _FLAT = 1e-3
+
+
+class OutOfTimeError(Exception):
+    """The time of a search has passed."""
+
+
+def warn_without_time(what: str, start: np.ndarray, end: np.ndarray) -> None:
+    """Warn if a search whose time has passed kept its starting point ``[p]``."""
+    if np.array_equal(start, end):
+        warnings.warn(
+            f"no time was left for the search for {what}: the starting values are kept. Allow "
+            "more time.",
+            stacklevel=3,
+        )
 
 
 def warn_if_unmoved(what: str, start: np.ndarray, end: np.ndarray, gradient: np.ndarray) -> None:

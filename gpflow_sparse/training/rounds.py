@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
-from gpflow_sparse.numerics.searches import warn_if_unmoved
+from gpflow_sparse.numerics.searches import OutOfTimeError, warn_if_unmoved, warn_without_time
 from gpflow_sparse.numerics.streaming import totals_by
 from gpflow_sparse.numerics.tracing import frees_graphs, with_gradients
 from gpflow_sparse.training.fit import History, progress_bar
@@ -102,10 +102,6 @@ def fit_with_basis_refresh(
     return History(np.array(objective), np.array(times), stopped, ())
 
 
-class _OutOfTimeError(Exception):
-    """The time of the search has passed."""
-
-
 class _Loss:
     """The training loss, which stores the best point of a round."""
 
@@ -131,7 +127,9 @@ class _Loss:
             if not np.isfinite(self.best):
                 raise TrainingError(f"the objective cannot be computed: {error}") from error
             converged = False
-        except _OutOfTimeError:
+        except OutOfTimeError:
+            best = np.concatenate([np.ravel(value) for value in self._values])
+            warn_without_time("parameters", self._start, best)
             converged = False
         finally:  # after Ctrl-C too
             for variable, value in zip(self._variables, self._values, strict=True):
@@ -142,7 +140,7 @@ class _Loss:
 
     def __call__(self) -> tf.Tensor:
         if np.isfinite(self.best) and time.perf_counter() > self._end:
-            raise _OutOfTimeError
+            raise OutOfTimeError
         loss = self._loss()
         value = float(loss)
         if value < self.best:

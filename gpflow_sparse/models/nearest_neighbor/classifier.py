@@ -29,6 +29,7 @@ from gpflow_sparse.models.swsgp import SitePosterior
 from gpflow_sparse.models.training_data import with_rows, with_weights
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.numerics.row_groups import group_rows
+from gpflow_sparse.numerics.searches import warn_without_time
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -160,11 +161,15 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         component_checks.validate_components(self)
         end = math.inf if seconds is None else time.perf_counter() + seconds
         parameters = LogParameters(self.trainable_parameters)
-        for _ in range(_NUM_ROUNDS if parameters.parameters else 0):
-            density = _LogDensity(self, parameters, end)
-            mode = find_mode(density, parameters.get(), max_iterations=_ITERATIONS)
+        if not parameters.parameters:
+            return float(self.leave_one_out_log_density())
+        start = parameters.get()
+        for _ in range(_NUM_ROUNDS):
+            density = _LogDensity(self, parameters)
+            mode = find_mode(density, parameters.get(), max_iterations=_ITERATIONS, until=end)
             parameters.assign(mode)
             if time.perf_counter() > end:
+                warn_without_time("hyperparameters", start, mode)
                 break
         return float(self.leave_one_out_log_density())
 
@@ -269,13 +274,8 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
 class _LogDensity:
     """The objective with priors as a function of the logarithms, at fixed neighbors."""
 
-    def __init__(
-        self, model: NearestNeighborClassifier, parameters: LogParameters, end: float
-    ) -> None:
-        """
-        :param end: value of ``time.perf_counter`` after which no evaluation but the first begins.
-        """
-        self._parameters, self._end, self._calls = parameters, end, 0
+    def __init__(self, model: NearestNeighborClassifier, parameters: LogParameters) -> None:
+        self._parameters = parameters
         parts = model.left_out()
         scale = parts[0].shape[0] / model.data[0].shape[0]  # of the rows of the objective
         variables = [p.unconstrained_variable for p in parameters.parameters]
@@ -284,9 +284,6 @@ class _LogDensity:
         )
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        self._calls += 1
-        if self._calls > 1 and time.perf_counter() > self._end:
-            return math.nan, vector
         value, gradient = self._parameters.differentiate(self._evaluate, vector)
         log_prior, slope = self._parameters.log_prior(vector)
         return value + log_prior, gradient + slope

@@ -27,7 +27,7 @@ from gpflow_sparse.inference.gaussian_sites import (
     site_pass,
     weighted_sum,
 )
-from gpflow_sparse.inference.laplace import Density, find_mode
+from gpflow_sparse.inference.laplace import find_mode
 from gpflow_sparse.inference.shrinkage import best_temperature
 from gpflow_sparse.initialization.row_observations import (
     likelihood_of_starts,
@@ -43,6 +43,7 @@ from gpflow_sparse.models.training_data import (
     with_rows,
     with_weights,
 )
+from gpflow_sparse.numerics.searches import warn_without_time
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -203,7 +204,9 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         mode = np.zeros(0)
         if bound.parameters.parameters:
             start = bound.parameters.get()
-            mode = find_mode(_until(bound, end), start, max_iterations=max_iterations)
+            mode = find_mode(bound, start, max_iterations=max_iterations, until=end)
+            if time.perf_counter() > end:
+                warn_without_time("hyperparameters", start, mode)
         bound.limits = bound.limits._replace(tolerance=_CLOSE)
         found = float(bound.best_sites(mode).bound)
         self._keep(bound.sites, bound.converged, found)
@@ -326,20 +329,6 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         for name in ("site_precision", "site_linear"):
             require_shape(getattr(self, name), name, shape)
         checks.require_row_weights(self.row_weights, self.data[0])
-
-
-def _until(density: Density, end: float) -> Density:
-    """The density, which from the second call on fails after a time, as L-BFGS ends then."""
-    calls = 0
-
-    def limited(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal calls
-        calls += 1
-        if calls > 1 and time.perf_counter() > end:
-            return math.nan, vector
-        return density(vector)
-
-    return limited
 
 
 def _require_eager(method: str) -> None:
