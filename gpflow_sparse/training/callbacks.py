@@ -10,7 +10,7 @@ from gpflow.monitor.base import MonitorTask
 
 from gpflow_sparse.persistence.schema import require_type
 from gpflow_sparse.training.optimizers import require_rate
-from gpflow_sparse.validation.checks import require_count, require_matrix
+from gpflow_sparse.validation.checks import require_count, require_data, require_matrix
 
 
 class FitState(NamedTuple):
@@ -49,9 +49,17 @@ class EarlyStopping:
         :param every: steps between checks.
         :param patience: checks without a rise before stopping.
         :param min_delta: smallest increase that counts as a rise, in nats.
+        :raises ValueError: for counts that are not positive, and validation that is not a pair.
         """
         require_count(every, "every")
         require_count(patience, "patience")
+        if validation is not None and not (
+            isinstance(validation, tuple | list) and len(validation) == 2
+        ):
+            raise ValueError(
+                "validation must be a tuple (X [N, D], Y [N, P]) of held-out rows, got "
+                f"{type(validation).__name__}."
+            )
         self.validation = validation
         self.every = every
         self.patience = patience
@@ -65,6 +73,7 @@ class EarlyStopping:
         """:return: whether to stop."""
         if self.validation is not None and not self._is_checked:
             # wrong rows are refused at the first step, before any time is spent
+            require_data(self.validation, missing=True)
             state.model.predict_log_density(tuple(part[:1] for part in self.validation))
             self._is_checked = True
         self._recent.append(state.elbo)

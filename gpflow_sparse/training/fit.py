@@ -147,8 +147,8 @@ def fit(
     checks.require_flag(deterministic, "deterministic")
     checks.require_flag(progress, "progress")
     _require_precision(model, precision)
-    replicas = _open_replicas(model, strategy, strategy_timeout)
     feed, whole = _open_feed(model, data, batch_size, checks.require_seed(seed))
+    replicas = _open_replicas(model, strategy, strategy_timeout)
     feed = require_rows(feed, replicas.count)
     total = _total_steps(num_steps, num_epochs, feed)
     gamma = _step_size(natural_gradients)
@@ -264,7 +264,7 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> tupl
     if isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
         for name, value in (("data", data), ("batch_size", batch_size)):
             if value is not None:
-                raise ValueError(f"{name} must be None: {kind} holds its data.")
+                raise ValueError(f"{name} must be None: {kind} holds its data; call fit(model).")
         return HELD, None
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")

@@ -93,7 +93,9 @@ def test_operations_are_three_times_the_forward_count():
 def test_steps_of_qsgp(bench, tmp_path):
     pytest.importorskip("matplotlib")
     sizes = "--num-basis 10,20 --num-data 60,80 --basis-batch-size 8 --num-inducing 5"
-    options = f"--num-support 6 --batch-size 9 --input-dim 2 --repeats 1 --output {tmp_path}/new"
+    options = (
+        f"--num-control-rows 6 --batch-size 9 --input-dim 2 --repeats 1 --output {tmp_path}/new"
+    )
     found = bench(f"step qsgp {sizes} {options}")
     rows = found["rows"]
     assert [(row["title"], row["num_basis"], row["num_data"]) for row in rows] == [

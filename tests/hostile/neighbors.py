@@ -300,12 +300,6 @@ TOGETHER = {
         "kernel",
     ),
     "a float32 kernel of nearest rows": (lambda: nearest(k=float32_kernel()), "kernel"),
-    "a stock bound": (
-        lambda: gpflow.models.SVGP(
-            kernel(), likelihoods.Gaussian(), points(), whiten=False, q_diag=True
-        ).elbo(two),
-        "NeighborInducingPoints",
-    ),
 }
 
 

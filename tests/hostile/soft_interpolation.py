@@ -152,7 +152,7 @@ ARGUMENTS = {
     "kernels.WithMissingVariance": Argument(own.WithMissingVariance, "basis", never),
     **takes("SoftKI", partial(SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
     **takes("SoftKI", softki, never="objective", none="mean_function", num_data="num_data"),
-    **takes("SoftKI", softki, noise="noise_variance", flag="tied"),
+    **takes("SoftKI", softki, noise="noise_variance", flag_or_none="tied"),
     **takes("SoftKI", softki, latents="num_latent_gps", temperature=heat, held_out=below_one),
     **takes("SoftKI.elbo", MODEL.elbo, never="data"),
     **takes("SoftKI.held_out_density", FILLED.held_out_density, never="data"),

@@ -355,9 +355,9 @@ class QSGP(VariationalModel):
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
-        Take control rows before step 0, and compute their projections anew, O(p m): once the
-        hyperparameters have changed by a twentieth (or at all, if they are not trained), and every
-        10,000 steps against rounding.
+        Take control rows before step 0, or before the first call. Compute their projections again,
+        O(p m), once the hyperparameters have changed by a twentieth (or at all, if they are not
+        trained), and every 10,000 steps against rounding.
 
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
@@ -368,7 +368,7 @@ class QSGP(VariationalModel):
         options.require_call(step, data)
         if self.anchors is None:
             return
-        if step == 0:
+        if step == 0 or self.anchors.is_empty:
             self._require_parts(self.input_dim, self.dtype)
             X, _ = self._require_data(data())
             self._require_parts(int(X.shape[1]), self.dtype)
