@@ -262,8 +262,8 @@ def require_basis(value: Any, name: str = "basis") -> FiniteBasis:
     """:raises ValueError: if ``value`` is not a finite basis."""
     if not isinstance(value, FiniteBasis):
         raise ValueError(
-            f"{name} must be a finite basis, such as gs.bases.RandomFourier or GridEigenfunctions; "
-            f"got {type(value).__name__}."
+            f"{name} must be a finite basis, such as gs.bases.Hybrid, RandomFourier or "
+            f"GridEigenfunctions; got {type(value).__name__}."
         )
     return value
 
