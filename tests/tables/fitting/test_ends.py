@@ -64,7 +64,7 @@ def test_the_model_of_a_choice_that_ends_anywhere_is_saved(
         estimator.fit(X, y)
     except KeyboardInterrupt:
         assert ctrl_c  # before the first model
-        assert number <= 8
+        assert number <= 10
         return
     finally:
         monkeypatch.undo()

@@ -232,7 +232,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
 
 @pytest.mark.nightly
 def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
-    """Draws 1 and 2 are tried after the start, the second is the best; then the time is over."""
+    """Eighteen draws are tried after the start, of which the first is the best."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(500, 1))
     pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
@@ -247,11 +247,8 @@ def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
     monkeypatch.setattr(initialization, "local_hyperparameters", fit)
     monkeypatch.setattr(initialization, "subset_hyperparameters", lambda *_, **__: 0.9)
     config = recipe_of("gpnn", num_subset=100, kernel="matern52")
-    start = starts.find(config)
+    assert starts.find(config).kernel.lengthscales.numpy() != 0.3
     search = starts.search(config)
-    while search.stage != "further rows" and search.advance(0.0):
-        pass
-    assert search.best.kernel is start.kernel
     while search.advance():
         pass
     np.testing.assert_allclose(search.best.kernel.lengthscales, [0.3])
