@@ -164,7 +164,9 @@ def test_predictions_are_as_good_as_the_means_of_the_cells(method):
     error = found.predict(places) - f[:, 0]
     assert np.sqrt(np.mean(error**2)) < 1.3 * np.sqrt(np.mean((means - f[:, 0]) ** 2))
     low, high = found.predict_interval(places).T
-    np.testing.assert_allclose((high - low) / (2 * 1.96), NOISE, rtol=0.15)
+    # the noise of SoftKI is that of 30 held-out rows, whose standard error is a quarter
+    rtol = 0.5 if method == "softki" else 0.15
+    np.testing.assert_allclose((high - low) / (2 * 1.96), NOISE, rtol=rtol)
 
 
 def test_kernels_of_few_places_are_compared_by_their_evidence():
