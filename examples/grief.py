@@ -1,7 +1,7 @@
 """GP-GRIEF: leading eigenfunctions of a product kernel on a grid that is never formed.
 
 Noisy values of a function of two inputs. There are no points to place: the basis is chosen by the
-eigenvalues, anew between rounds of training. Kernel and noise are trained on all rows.
+eigenvalues, again between rounds of training. Kernel and noise are trained on all rows.
 
     python examples/grief.py --output grief.png
 """

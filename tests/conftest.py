@@ -22,7 +22,7 @@ check_shapes.set_rewrite_docstrings(None)  # of GPflow's functions, which takes 
 
 if sys.version_info < (3, 12):
     # In every `isinstance`, of which TensorFlow has thousands in a test, Python looks for the
-    # members of a protocol anew: 28 microseconds in place of 6.
+    # members of a protocol again: 28 microseconds in place of 6.
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 import gpflow  # noqa: E402

@@ -1,7 +1,7 @@
 """
 What every model of the battery computes, as a few projections of each tensor: a refactoring must
 not change it. ``python -m tests.fingerprints`` compares with the file and prints the largest
-difference; ``--write`` makes the file anew, which is right only where behavior is meant to change.
+difference; ``--write`` makes the file again, which is right only where behavior is meant to change.
 """
 
 import json

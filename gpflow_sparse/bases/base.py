@@ -146,7 +146,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     def refresh(self) -> bool:
         """
-        Choose the functions anew for the current kernel, if the basis has such a choice.
+        Choose the functions again for the current kernel, if the basis has such a choice.
 
         :return: whether they have changed; False unless a subclass overrides this.
         """

@@ -259,7 +259,7 @@ class GridEigenfunctions(FiniteBasis):
 
     def refresh(self) -> bool:
         """
-        Choose the eigenfunctions anew for the present parameters.
+        Choose the eigenfunctions again for the present parameters.
 
         Their number is constant: if fewer exist now, the others are zero. The objective jumps, so
         do not call this within a line search. Compiled functions use the new choice.
@@ -422,7 +422,7 @@ class ReweightedBasis(FiniteBasis):
         return self.basis.precompute()
 
     def refresh(self) -> bool:
-        """Choose the functions of the underlying basis anew; weights and rotation stay."""
+        """Choose the functions of the underlying basis again; weights and rotation stay."""
         return self.basis.refresh()
 
     def unweighted(self, coefficients: tf.Tensor) -> tf.Tensor:

@@ -37,8 +37,8 @@ class NeighborInducingPoints(InducingVariables):
     with the largest ``k(x, z)^2 / k(z, z)``, the reduction of the variance at x by each alone. The
     paper's two rules for such kernels disagree with each other.
 
-    Z is not trainable unless it is made so, since neighbors of all rows would have to be found anew
-    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow has a GPU, that search
+    Z is not trainable unless it is made so, since neighbors of all rows would have to be found at
+    every step. Up to 4,096 points, if Z is trained, or if TensorFlow has a GPU, that search
     takes O(M D) a row and is part of the graph; otherwise a tree outside of the graph is searched,
     which XLA cannot compile.
     """
@@ -58,7 +58,7 @@ class NeighborInducingPoints(InducingVariables):
         :param global_indices: rows of Z that are neighbors of every row, fewer than H.
         :param num_remembered: number of training rows whose neighbors, found outside of the graph,
             are stored for later steps, ``4 H + 8 D + 16`` bytes each; None for as many as take 512
-            MiB, for each kernel. 0, and rows beyond the number, finds neighbors anew at every step.
+            MiB, for each kernel. 0, and rows beyond the number, finds neighbors at every step.
         :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)

@@ -19,7 +19,7 @@ class Softmax(likelihoods.Softmax):
     """
     GPflow's softmax of one latent function per class, with expectations equal in every call.
 
-    GPflow draws anew in every call, and refuses labels in floats when it predicts densities. Here
+    GPflow draws again in every call, and refuses labels in floats when it predicts densities. Here
     expectations are averages over a fixed scrambled Sobol sequence of 128 points in C dimensions,
     transformed to the Gaussian of f: deterministic, and differentiable in its mean and variance. In
     expectations of the log density only the expectation of the normalizer is approximate. They take

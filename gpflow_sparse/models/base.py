@@ -110,7 +110,7 @@ class SparseGPModel(GPModel):
 
         A cached posterior keeps the parameters it was made with: call ``update_cache()`` after
         further training. Make it eagerly, then compile its ``predict_f``. A model whose q is in
-        closed form computes q for the cache, and anew, in a pass over its rows, in every call of a
+        closed form computes q for the cache, and again, in a pass over its rows, in every call of a
         method that does not use the cache.
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.

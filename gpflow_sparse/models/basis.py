@@ -66,7 +66,7 @@ class WeightSpaceModel(RegressionModel):
     @public_method()
     def refresh_basis(self) -> bool:
         """
-        Choose the functions anew for the present kernel, where the basis has a choice: see
+        Choose the functions again for the present kernel, where the basis has a choice: see
         :meth:`gpflow_sparse.bases.GridEigenfunctions.refresh`.
 
         :return: whether they have changed.

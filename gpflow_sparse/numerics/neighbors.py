@@ -187,7 +187,7 @@ class HostSearch:
 
     Results for some rows are stored, so that each is searched once for one state of the points, and
     results of :meth:`find_ahead` for the next search. Results for another state of the points are
-    never used: they are discarded, and every row is searched anew.
+    never used: they are discarded, and every row is searched again.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -165,7 +165,7 @@ class SparsePosterior(AbstractPosterior):
     @public_method()
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
         """
-        Compute the cache anew from the current parameters.
+        Compute the cache again from the current parameters.
 
         :param precompute_cache: "tensor", "variable" or "nocache"; None keeps the kind it has.
         """

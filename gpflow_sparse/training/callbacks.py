@@ -101,7 +101,7 @@ class EarlyStopping:
 
         :raises ValueError: for anything else.
         """
-        require_type(state, _STATE_TYPES, "the state of EarlyStopping", "start the run anew")
+        require_type(state, _STATE_TYPES, "the state of EarlyStopping", "start the run again")
         self.best = -np.inf if state["best"] is None else state["best"]
         self._stale = state["stale"]
         self._recent = list(state["recent"])
@@ -198,7 +198,7 @@ class LayerSignals:
 
         :raises ValueError: for anything else.
         """
-        source, remedy = "the state of LayerSignals", "start the run anew"
+        source, remedy = "the state of LayerSignals", "start the run again"
         require_type(state, {"steps": list[int], "ratios": list}, source, remedy)
         for place, ratios in enumerate(state["ratios"]):
             require_type(ratios, list[float | None], f"{source}, ratios[{place}]", remedy)

@@ -133,7 +133,7 @@ class _DatasetReader:
     Elements of a repeated dataset by number, each checked when it is read.
 
     One iterator is kept, since a second one over a shuffled dataset would have another order. The
-    dataset is iterated anew only to go back.
+    dataset is iterated again only to go back.
     """
 
     def __init__(self, data: tf.data.Dataset, validate: Callable[[Any], Data]) -> None:

@@ -178,7 +178,7 @@ class TrainingLoop:
 
     def _compile(self) -> Step:
         self._fresh = True
-        # a graph's stateful draws start anew when it is traced, from this seed
+        # a graph's stateful draws start again when it is traced, from this seed
         (seed,) = np.random.SeedSequence([self.seed, self.progress.step]).generate_state(1)
         scale = self.progress.scale
         options = scale, int(seed), self.replicas

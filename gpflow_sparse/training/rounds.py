@@ -1,4 +1,4 @@
-"""L-BFGS in rounds, between which a model may choose its basis functions anew."""
+"""L-BFGS in rounds, between which a model may choose its basis functions again."""
 
 import contextlib
 import math
@@ -56,10 +56,10 @@ def fit_with_basis_refresh(
     The choice of eigenfunctions in :class:`~gpflow_sparse.models.GRIEF` depends on the
     hyperparameters, and the objective jumps where it changes: by more than a hundred nats with few
     functions, enough to end a line search. So the choice is fixed for a few iterations and then
-    made anew, until it no longer changes and L-BFGS has converged.
+    made again, until it no longer changes and L-BFGS has converged.
 
     :param model: a model that holds its data; without a basis to choose, the rounds are L-BFGS
-        started anew.
+        started again.
     :param num_rounds: largest number of rounds.
     :param num_iterations: largest number of L-BFGS iterations of a round.
     :param seconds: time after which no evaluation of the objective but the first begins; the model

@@ -117,7 +117,7 @@ class RunState:
             except (AttributeError, IndexError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
-                    f"({error!r}): resume with the same callbacks, or start anew."
+                    f"({error!r}): resume with the same callbacks, or start again."
                 ) from error
 
     @property

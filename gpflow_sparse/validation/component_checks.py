@@ -151,7 +151,7 @@ def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
         if parameter.dtype.is_floating and parameter.dtype != wanted:
             raise ValueError(
                 f"{name}{path} must be {wanted.name} as the model is, got {parameter.dtype.name}; "
-                f"build {name} anew after gpflow.config.set_default_float(np.{wanted.name})."
+                f"build {name} again after gpflow.config.set_default_float(np.{wanted.name})."
             )
 
 

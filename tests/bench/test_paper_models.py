@@ -202,4 +202,4 @@ def test_the_random_split_has_as_many_rows_as_the_papers(monkeypatch, num_rows, 
     np.testing.assert_allclose(split.train[1].std(), 1.0)
     other = data_splits.random_split("kin40k", 1)
     again = np.isin(np.round(raw(other, other.test)[0]), test)
-    assert abs(again.mean() - 0.2) < 0.02  # as drawn anew
+    assert abs(again.mean() - 0.2) < 0.02  # as drawn again

@@ -68,7 +68,7 @@ def test_the_whole_kl_of_many_points_is_summed_in_blocks():
 
 
 def test_the_mean_over_draws_of_terms_is_the_objective():
-    """Fewer rows than points: each call draws as many terms anew. Within 5 standard errors."""
+    """Fewer rows than points: each call draws as many terms again. Within 5 standard errors."""
     X, Y = rows()
     model = build("diag", "chain")
     tf.random.set_seed(1)

@@ -95,7 +95,7 @@ def test_blocks_cover_every_row_once_and_none_is_empty_or_too_large():
 
 @pytest.mark.nightly
 def test_the_gradient_keeps_no_block_alive():
-    """What a block computes is gone before the next one, and computed anew when it is needed."""
+    """What a block computes is gone before the next one, and computed again when it is needed."""
     scale, alive, peak = tf.Variable(1.0), weakref.WeakSet(), []
 
     class Kept:

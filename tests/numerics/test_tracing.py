@@ -55,7 +55,7 @@ def test_gradients_of_both_orders_and_of_other_shapes_after_all_else_is_freed():
     _parameter, function = with_parameter()
     function(X)
     entries()
-    for x in (X, tf.constant([1.0, 2.0, 3.0], tf.float64)):  # the second is traced anew
+    for x in (X, tf.constant([1.0, 2.0, 3.0], tf.float64)):  # the second is traced again
         with tf.GradientTape() as outer:
             outer.watch(x)
             with tf.GradientTape() as inner:

@@ -25,7 +25,7 @@ BUILDERS = {name: lambda make=make: make(gs)[0] for name, make in MADE.items()} 
         augmentation=data()[0][:6],
     ),
 }
-# The copies and files of each are traced anew: the quickest of the methods whose steps move rows.
+# The copies and files of each are traced again: the quickest of the methods whose steps move rows.
 every_method = pytest.mark.parametrize(
     "name",
     [

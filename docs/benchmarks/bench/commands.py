@@ -222,7 +222,7 @@ def evidence(size: str, minutes: float, datasets: str, rows: str, output: Path) 
 
     Before anything is trained, the libraries must agree at fixed hyperparameters. Each task has a
     process of its own, whose memory is measured; finished ones are kept, and the same command
-    resumes. The page is written anew after each.
+    resumes. The page is written again after each.
     """
     with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
         from bench.papers.spec import PaperRun, load_paper

@@ -155,7 +155,7 @@ class StochasticGP:
         def strategy(model: Any) -> Any:
             self.q = variational.CholeskyVariationalDistribution(len(points))
             made = variational.VariationalStrategy(model, points, self.q, jitter_val=jitter)
-            made.variational_params_initialized.fill_(1)  # else q is set anew at the first call
+            made.variational_params_initialized.fill_(1)  # else q is set again at the first call
             return made
 
         self.model, self.bound = _model(strategy, points, num_data, kernel)

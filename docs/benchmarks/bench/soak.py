@@ -26,7 +26,7 @@ _FEW_ROWS = ("exact",)
 def soak(minutes: int, num_rows: int, input_dim: int) -> Tables:
     """
     Every method but those of images on rows of robot arms, each in a process of its own: rounds of
-    20 seconds of training, in which steps are compiled anew, and of the prediction of 1,000 rows.
+    20 seconds of training, in which steps are compiled again, and of the prediction of 1,000 rows.
 
     ``start`` and ``end`` are resident memory after the first and the last round, in units of 2^20
     bytes; ``MiB per hour`` and ``step, % per hour`` are slopes of lines through the later half of

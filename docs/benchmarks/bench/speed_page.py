@@ -24,7 +24,7 @@ SECTIONS: list[dict[str, Any]] = _LAYOUT["sections"]
 def add(folder: Path, command: str, tables: Tables) -> None:
     """
     Add a record to ``speed.jsonl`` in a folder, in place of an older one of the same command, and
-    write ``speed.md`` anew.
+    write ``speed.md`` again.
 
     :param command: with its options, without the name of the script.
     """

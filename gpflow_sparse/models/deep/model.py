@@ -33,7 +33,7 @@ class DeepGP(VariationalModel):
     row and sample, and the last layer's expectation is taken as in a shallow model. Salimbeni and
     Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017,
     arXiv:1705.08933); with orthogonal sets in the layers, Shi, Titsias and Mnih
-    (2020, arXiv:1910.10596v5), section 4, eq. (39) (``docs/errata.md``, C4 and C5).
+    (2020, arXiv:1910.10596v5), section 4, eq. (39) (``docs/errata.md``, S5, S6 and C2).
 
     A row of a fully connected layer depends on that row alone, and the objective is a lower bound
     on the evidence. Patches of one image are correlated: with ``sampling="marginal"``, which the

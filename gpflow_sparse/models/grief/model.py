@@ -165,7 +165,7 @@ class GRIEF(WeightSpaceModel):
 
     def refresh_basis(self) -> bool:
         """
-        Choose the eigenfunctions anew for the present kernel; see
+        Choose the eigenfunctions again for the present kernel; see
         :meth:`GridEigenfunctions.refresh`. With ``reweighted``, if anything has changed, also read
         the data again and start the weights at 1.
 

@@ -53,7 +53,7 @@ def reduced(log_weights: Array, parts: Sequence[LeftOut], most: int) -> Array:
     order: ``E_p[log p - log p'] = E_p[(p' / p - 1)^2] / 2``. It is a quadratic function of the
     weights, here at leave-one-out predictions of training rows, which costs no further
     factorization. The draw that lowers it most is added, one after the other, with all weights
-    fitted anew (orthogonal matching pursuit with nonnegative weights), until it is below 1e-5 nats.
+    fitted again (orthogonal matching pursuit, nonnegative weights), until it is below 1e-5 nats.
 
     :param log_weights: of all draws ``[S]``.
     :param parts: of each component, in the order of the weights.

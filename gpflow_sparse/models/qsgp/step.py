@@ -24,11 +24,11 @@ from gpflow_sparse.inference.subsampling import (
 )
 from gpflow_sparse.numerics import devices, linalg
 
-# Relative change of a hyperparameter after which the projections are computed anew.
+# Relative change of a hyperparameter after which the projections are computed again.
 _MOVED = 0.05
 # Steps between checks of the hyperparameters.
 _LOOK_EVERY = 100
-# Steps after which the projections are computed anew: their rounding adds up to 1e-5 in float32.
+# Steps after which the projections are computed again: their rounding adds up to 1e-5 in float32.
 _ROUNDED_AFTER = 10_000
 # Entries of a block of functions at the rows of a batch: 4 MB in float64.
 _BLOCK_ENTRIES = 2**19
@@ -155,7 +155,7 @@ class ControlRows(tf.Module):
 
     def refresh(self, basis: FiniteBasis, tail: Tail, X: tf.Tensor | None = None) -> None:
         """
-        Copy the current basis and compute all projections anew; O(p m Q + p^3).
+        Copy the current basis and compute all projections again; O(p m Q + p^3).
 
         :param X: new rows ``[p, D]``; None for the current ones.
         :raises ValueError: for another basis than the model's.
@@ -177,7 +177,7 @@ class ControlRows(tf.Module):
             self.values.assign(tf.zeros([X.shape[0], self.values.shape[1]], self.values.dtype))
             return
 
-        # not compiled: a function made here would be traced anew in every call
+        # not compiled: a function made here would be traced again in every call
         self.values.assign(
             chevron.tail_projections(lambda i: self.basis(X, i), self.num_head, weights, X.shape[0])
         )

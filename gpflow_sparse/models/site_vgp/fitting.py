@@ -72,10 +72,10 @@ class SiteBound:
 
         sites, found = self.sites, evaluate(self.sites)
         if not float(found.bound) > self._last - _FAR:
-            anew = prior_sites(tf.linalg.diag_part(K), sites.linear.shape[1])
-            other = evaluate(anew)
+            fresh = prior_sites(tf.linalg.diag_part(K), sites.linear.shape[1])
+            other = evaluate(fresh)
             if not found.bound > other.bound:
-                sites, found = anew, other
+                sites, found = fresh, other
         self.sites, found, self.converged = converge(evaluate, sites, found, self.limits)
         self._last = float(found.bound)
         return found

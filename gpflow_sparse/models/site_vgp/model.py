@@ -290,7 +290,7 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
         self.site_linear = gpflow.Parameter(sites.linear, trainable=False)
 
     def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
-        """All sites are fitted anew, from the old ones and, at new rows, from the prior."""
+        """All sites are fitted again, from the old ones and, at new rows, from the prior."""
         start = prior_sites(self.kernel(data[0], full_cov=False), self.num_latent_gps)
         pairs = zip((self.site_precision, self.site_linear), start, strict=True)
         self._set_sites(Sites(*(tf.concat(pair, axis=0) for pair in pairs)))

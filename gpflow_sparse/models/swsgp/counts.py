@@ -48,7 +48,7 @@ def count_neighbors(model: Any, X: Any) -> None:
 def set_neighbors(model: Any, num_neighbors: int) -> None:
     """
     Set the number of neighbors: to predict from more than in training, for example. "counts" has
-    to be counted anew before training continues, and functions compiled before keep the old number.
+    to be counted again before training continues, and functions compiled earlier keep the old one.
 
     :param num_neighbors: H, at most M, more than there are global points.
     :raises ValueError: for other numbers.

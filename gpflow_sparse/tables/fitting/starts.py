@@ -47,7 +47,7 @@ _MIN_FOR_LOCAL = 4
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
 _MIN_FOR_KERNELS, _HELD_OUT = 200, 2000
 _MAX_DRAWS, _DRAWS_OF_STAGE = 18, 3  # of local subsets
-# Largest number of times that the axes of gradients are found anew from a model along earlier axes,
+# Largest number of times that axes of gradients are found again from a model along earlier axes,
 # neighbors of that model, and least root mean square of a derivative, relative to the largest.
 _MAX_REFITS, _AXES_NEIGHBORS, _LEAST_SLOPE = 3, 64, 1e-3
 # Time that must be left for another fit, in multiples of what one of its kind took.

@@ -99,7 +99,7 @@ class NaturalSteps(Batches):
 
 @dataclass(frozen=True)
 class Rounds(Recipe):
-    """Options of training by L-BFGS, in rounds between which basis functions are chosen anew."""
+    """Options of training by L-BFGS, in rounds between which basis functions are chosen again."""
 
     holds_data = True
 

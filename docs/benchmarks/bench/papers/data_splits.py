@@ -39,7 +39,7 @@ def published(name: str, split: int) -> Dataset:
 
 def random_split(name: str, seed: int) -> Dataset:
     """
-    All rows, split anew at random: 64 % for training, 16 % for validation, 20 % for testing.
+    All rows, split again at random: 64 % for training, 16 % for validation, 20 % for testing.
 
     80 % of the rows, rounded down, are not for testing, and 80 % of those, rounded down, are for
     training: the N of the tables of Shi, Titsias and Mnih (2020). The validation rows are dropped.
@@ -69,7 +69,7 @@ def few_rows(name: str, split: int, num_rows: int | None = None) -> Dataset:
 
 
 def images(name: str, split: int) -> Dataset:
-    """Images standardized by channel; "digits" are split anew, a fifth of each class for tests."""
+    """Images standardized by channel; "digits" are split again, a fifth of each class for tests."""
     dataset = load(name, split if name != "digits" else 0)
     if name == "digits":
         X, Y, _ = read_digits()

@@ -73,7 +73,7 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
     Train and score the tasks that are not yet in the results, within a budget of time.
 
     After each task its record is added to ``NAME.jsonl`` in the folder, and ``NAME.md``, the page,
-    is written anew. A task that failed counts as run. A task is begun only if its expected time,
+    is written again. A task that failed counts as run. A task is begun only if its expected time,
     from the same row on the same data set, is within what is left.
 
     :param minutes: budget of wall time; a task that was expected to fit is not cut off.
