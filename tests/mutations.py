@@ -33,7 +33,7 @@ OPERATORS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 CONSTANTS = {0.5: "1.0", 1.0: "0.5", 2.0: "1.0"}
 TRANSPOSES = ("transpose_a", "transpose_b", "adjoint", "adjoint_a", "adjoint_b", "lower")
-# Functions whose first two arguments may be swapped without a mistake, or are no numbers.
+# Functions whose first two arguments may be swapped without a mistake, or are not numbers.
 SYMMETRIC = ("isinstance", "getattr", "hasattr", "zip", "cast", "add", "minimum", "maximum")
 # Code that checks arguments or words messages, which the tests of refusals are for.
 NOT_MATHEMATICS = re.compile(r"_?require|_?refus|_describe|__repr__|_sizes|_?check|_?warn")

@@ -94,7 +94,7 @@ CEILINGS = {
     "gpflow_sparse/tables/fitting": 3304,
     "gpflow_sparse/tables/methods": 2346,
     "gpflow_sparse/tables/reading": 2250,
-    "gpflow_sparse/tables/report": 497,
+    "gpflow_sparse/tables/report": 496,
     "gpflow_sparse/training": 3388,
     "gpflow_sparse/validation": 1056,
     "tests": 5249,
@@ -116,11 +116,11 @@ CEILINGS = {
     "tests/tables": 0,
     "tests/tables/cli": 1348,
     "tests/tables/estimators": 1189,
-    "tests/tables/fitting": 2452,
+    "tests/tables/fitting": 2451,
     "tests/tables/methods": 633,
     "tests/tables/reading": 1942,
     "tests/tables/report": 389,
-    "tests/training": 3720,
+    "tests/training": 3721,
     "tests/validation": 252,
 }
 MAX_SLACK = 50

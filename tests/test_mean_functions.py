@@ -92,7 +92,7 @@ def test_what_gives_no_map_is_refused(make, message):
 def boosted():
     """Models whose thresholds are values of rows, rows, and the average of their predictions."""
     rng = np.random.default_rng(3)
-    X = np.round(rng.normal(size=(900, 3)), 1)  # 0.1 is no sum of powers of two
+    X = np.round(rng.normal(size=(900, 3)), 1)  # 0.1 is not a sum of powers of two
     y = 3.0 + np.sin(3 * X[:, 0]) + (X[:, 1] > 0.2) + 0.1 * rng.normal(size=900)
     sizes = {"max_iter": 7, "max_leaf_nodes": 9}
     models = [HistGradientBoostingRegressor(**sizes).fit(X[i:], y[i:]) for i in (0, 200)]

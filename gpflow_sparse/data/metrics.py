@@ -45,7 +45,7 @@ def rmse(Y: np.ndarray, mean: np.ndarray, row_weights: np.ndarray | None = None)
     """
     Y, mean = _checked(Y=Y, mean=mean)
     errors = Y - mean
-    # in units of a power of 2, which is exact: squares of 1e-200 and of 1e200 are no numbers
+    # in units of a power of 2, which is exact: squares of 1e-200 and of 1e200 are not numbers
     _, exponent = np.frexp(np.abs(errors).max())
     squares = np.ldexp(errors, -exponent) ** 2
     return float(np.ldexp(np.sqrt(_average(squares, row_weights)), exponent))

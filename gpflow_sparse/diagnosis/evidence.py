@@ -108,7 +108,7 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
         if not all(np.array_equal(a, b) for a, b in zip(model.data, (X, Y), strict=True)):
             raise UnavailableError("data are not the rows that the model holds.")
         if not model.has_bound:
-            raise UnavailableError("its objective is no bound on the evidence.")
+            raise UnavailableError("its objective is not a bound on the evidence.")
         return float(model.elbo())
     if not (isinstance(model, ExternalDataTrainingLossMixin) and hasattr(model, "elbo")):
         raise UnavailableError(f"{type(model).__name__} has no elbo(data).")

@@ -59,7 +59,7 @@ class NeighborInducingPoints(InducingVariables):
         :param num_remembered: number of training rows whose neighbors, found outside of the graph,
             are stored for later steps, ``4 H + 8 D + 16`` bytes each; None for as many as take 512
             MiB, for each kernel. 0, and rows beyond the number, finds neighbors at every step.
-        :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
+        :raises ValueError: for Z that is not a matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)
         if isinstance(Z, InducingVariables):

@@ -207,7 +207,7 @@ def site_expectations(
     ``E_q[log p(y | f)]`` of each row for any likelihood, ``[n]``, averaged over both draws.
 
     Theorem 3 of the paper with the standard deviation in place of the variance (as printed it
-    is no bound).
+    is not a bound).
 
     :param projections: projections of both draws, ``[n, L (1 + h)]``.
     :param spread: variance of the diagonal part for each draw, ``[n, L]``.

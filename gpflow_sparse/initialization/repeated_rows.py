@@ -148,7 +148,7 @@ def _copies(of_inputs: RowGroups, X: Array, Y: Array) -> RowGroups | None:
     """
     Groups of rows that are equal in ``X [N, D]`` and in ``Y [N, P]``; None where no row is a copy.
 
-    Outputs of few values, such as ratings, are equal by chance. They are no copies unless nearly
+    Outputs of few values, such as ratings, are equal by chance. They are not copies unless nearly
     all pairs of rows of equal inputs have them.
     """
     found = of_inputs

@@ -50,7 +50,7 @@ def table_kernel(
     :param profile: ``kappa``, a class such as ``gpflow.kernels.Matern32``.
     :param input_dim: D, number of input columns.
     :param ard: one lengthscale for each column, or one of all.
-    :raises ValueError: for a class that is no stationary kernel, and D below 1.
+    :raises ValueError: for a class that is not a stationary kernel, and D below 1.
     """
     if not (isinstance(profile, type) and issubclass(profile, IsotropicStationary)):
         raise ValueError(

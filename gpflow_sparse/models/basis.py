@@ -284,7 +284,7 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
     The kernel of a model over the weights of ``basis``.
 
     :param keep_residual: whether to add the residual; None to add it if basis is a projection.
-    :raises ValueError: if ``basis`` is no basis, or its residual is not a covariance.
+    :raises ValueError: if ``basis`` is not a basis, or its residual is not a covariance.
     """
     projection = require_basis(basis)
     if isinstance(basis, ReweightedBasis):

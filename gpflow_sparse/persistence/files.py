@@ -162,7 +162,7 @@ def _contents(
     try:
         with open(file_path, "rb") as start:
             length = int.from_bytes(start.read(8), "little")
-        if length < file_path.stat().st_size:  # else it is no safetensors file
+        if length < file_path.stat().st_size:  # else it is not a safetensors file
             _require_bounded(path, length)
         with safetensors.safe_open(str(file_path), framework="np") as file:
             metadata = file.metadata() or {}

@@ -68,7 +68,7 @@ _OPTIONAL = ("inducing_variable", "whiten")
 
 def validate_loaded_model(model: Any) -> None:
     """
-    Refuse an object that is no model, or a model with invalid parts.
+    Refuse an object that is not a model, or a model with invalid parts.
 
     :raises ValueError: naming the invalid part.
     """

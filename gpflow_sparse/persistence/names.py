@@ -135,7 +135,7 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
             f"gs.load(path, classes=[{repr(short[:200])[1:-1]}])"
         )
     raise ValueError(
-        f"it names {name[:200]!r}, which is no known class; a newer gpflow_sparse or GPflow may "
+        f"it names {name[:200]!r}, which is not a known class; a newer gpflow_sparse or GPflow may "
         "have it"
     )
 

@@ -41,7 +41,7 @@ class CheckpointFolder:
         """
         :param settings: settings that must be equal for a run to be resumed.
         :param write: false for a worker that only reads what the chief has written.
-        :raises ValueError: if the path is no writable folder, or if it holds checkpoints and
+        :raises ValueError: if the path is not a writable folder, or if it holds checkpoints and
             ``resume`` is false.
         """
         try:
@@ -109,7 +109,7 @@ class CheckpointFolder:
             try:
                 header, arrays = files.read(path)
                 if header.get("kind") != files.CHECKPOINT:
-                    raise ValueError(f"{path} is no checkpoint.")
+                    raise ValueError(f"{path} is not a checkpoint.")
                 record = parse_json(header.get("run", ""), _SCHEMA, str(path), "delete it")
                 found = _unpack(record, arrays, path)
             except ValueError as error:

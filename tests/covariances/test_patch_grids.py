@@ -1,4 +1,4 @@
-"""Patches of images: where they are, in which order, and what is no grid of patches."""
+"""Patches of images: where they are, in which order, and what is not a grid of patches."""
 
 import gpflow
 import numpy as np

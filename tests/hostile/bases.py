@@ -237,7 +237,7 @@ def _slow():
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_vectors()), **dict(_slow())}
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 def sampled(**options):
     options = {"num_samples": 2, "num_burnin": 2, **options}
     return ROTATED.sample_posterior(options.pop("num_samples"), **options).predict_f(X)
@@ -448,7 +448,7 @@ TOGETHER = {
         "objective",
     ),
     "nodes of one of two columns": (lambda: grief(grid=GRID[:1]), "grid"),
-    "a kernel that is no product": (lambda: grief(k=kernels.Matern32()), "kernel"),
+    "a kernel that is not a product": (lambda: grief(k=kernels.Matern32()), "kernel"),
     "quadrature of weights that are not rotated": (
         lambda: grief(reweighted="original").sample_posterior(method="quadrature"),
         "method",

@@ -173,7 +173,7 @@ def _parts():
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_parts())}
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 def up_to(most, least=1):
     """A check of integers from ``least`` to ``most``."""
     return lambda v: (count(v) or (v is not True and CHECKS["index"](v))) and least <= v <= most

@@ -61,7 +61,7 @@ class Door(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """One argument that is no array."""
+    """One argument that is not an array."""
 
     call: Callable[[Any], Any]
     name: str
@@ -99,7 +99,7 @@ class Table(Protocol):
     TAKING: tuple[str, ...]
     """Of them, those that the tests give float32."""
     ARGUMENTS: Mapping[str, Argument]
-    """Arguments that are no arrays."""
+    """Arguments that are not arrays."""
     TOGETHER: Mapping[str, tuple[Callable[[], Any], str]]
     """Calls with arguments that do not go together, each with the one that the error names."""
     BUILDERS: Mapping[str, Callable[[], Any]]

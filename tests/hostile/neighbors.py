@@ -160,7 +160,7 @@ def _sources():
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_sources())}
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 def few(v):
     return count(v) and v <= M
 

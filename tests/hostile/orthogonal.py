@@ -210,7 +210,7 @@ DOORS: dict[str, Door] = {
 }
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 RBF = kernels.SquaredExponential()
 TWO_SETS = OrthogonalInducingVariables(Z, O)
 init = initialization

@@ -135,7 +135,7 @@ def _slow():
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_slow())}
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 def heat(v):
     """A temperature, of any type that NumPy takes for a number."""
     number = np.asarray(v) if not isinstance(v, str | bytes | dict | set) else np.array("")

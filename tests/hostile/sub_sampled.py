@@ -139,7 +139,7 @@ def _traced():
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_traced())}
 
 
-# ------------------------------------------------------------------ arguments that are no arrays
+# ------------------------------------------------------------------ arguments that are not arrays
 def few(v):
     return count(v) and v <= 3
 

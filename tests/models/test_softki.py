@@ -389,7 +389,7 @@ class Weighted(gpflow.functions.MeanFunction):
         return tf.linalg.matmul(X, self.weights) + self._offset
 
 
-# Attributes of the model below that are no variables, with other values.
+# Attributes of the model below that are not variables, with other values.
 OTHER_SETTINGS = {
     "active columns": lambda m: (m.basis.kernel, "active_dims", [1, 0]),
     "columns of a part": lambda m: (m.basis.kernel.kernels[1], "active_dims", [0]),

@@ -18,7 +18,7 @@ def streaming_optimum(A, errors, noise, old_mean, old_covariances, old_precision
     :param errors: ``[n]``.
     :param old_mean: ``[M]``.
     :param old_covariances: one ``[M_b, M_b]`` per set.
-    :param old_precision: ``[M, M]`` of an old posterior that is no q, with the inverses of these
+    :param old_precision: ``[M, M]`` of an old posterior that is not a q, with the inverses of these
         covariances for diagonal blocks; None for q_old.
     :return: mean ``[M]``, and covariances.
     """

@@ -1,4 +1,4 @@
-"""What is no saved model, or a forged one, is refused with a ValueError, and nothing in it runs."""
+"""What is not a saved model, or a forged one, is a ValueError, and nothing in it runs."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def test_names_outside_of_the_public_lists_are_refused(tmp_path):
     content = saved_as(tmp_path / "model.gp").read_bytes()
     reserved = "cannot be an attribute of|would replace a method or property"
     changes = [
-        *((set_class(name), "which is no known class") for name in CLASSES),
+        *((set_class(name), "which is not a known class") for name in CLASSES),
         *((attribute("Gaussian", "invlink", {"function": n}), "may not name") for n in FUNCTIONS),
         *((attribute("Gaussian", name, 1), reserved) for name in ATTRIBUTES),
         (attribute("Matern52", "active_dims", 1), "'active_dims' would replace .* of Matern52"),

@@ -71,7 +71,7 @@ def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, prof
 def test_all_neighbors_are_gpflows_svgp(rng, dense):
     """Values, and gradients by every argument, of marginals and joint covariances."""
     case = Case(rng, dense, count=M)
-    case.kernel.variance.assign(1.0)  # GPflow's jitter is no multiple of the variance
+    case.kernel.variance.assign(1.0)  # GPflow's jitter is not a multiple of the variance
     gpflow.set_trainable(case.kernel.variance, False)
 
     def predict(Z, inducing, full_cov):

@@ -87,7 +87,7 @@ def test_rows_without_end_cannot_be_counted():
 
 @pytest.mark.usefixtures("outside")
 def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
-    """What is wrong with rows that no step takes is no concern of a run."""
+    """What is wrong with rows that no step takes is not a concern of a run."""
     X, Y = data()
     order = np.random.default_rng([0, 0]).permutation(N)  # as a feed of seed 0 takes them
     Y[order[20]] = np.nan

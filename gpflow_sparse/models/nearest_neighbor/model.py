@@ -51,7 +51,7 @@ class NearestNeighborGP(RegressionModel):
     :class:`~gpflow_sparse.inducing_variables.NeighborInducingPoints`; the authors' program takes
     them among inputs of unit scale.
 
-    The objective is no bound on the evidence but the leave-one-out log density of Jankowiak and
+    The objective is not a bound on the evidence but the leave-one-out log density of Jankowiak and
     Pleiss, "Scalable Cross Validation Losses for Gaussian Process Models" (arXiv:2105.11535),
     without their auxiliary variables: see :meth:`leave_one_out_log_density`.
 

@@ -61,7 +61,7 @@ class SoftKI(VariationalModel):
     """
 
     sums_over_rows = False
-    """The evidence of a batch is no sum over its rows: `training.fit` does not divide batches."""
+    """The evidence of a batch is not a sum over rows: `training.fit` does not divide batches."""
 
     def __init__(
         self,

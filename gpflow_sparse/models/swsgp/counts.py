@@ -26,7 +26,7 @@ class _Counted(NamedTuple):
     X: weakref.ref[Any]
 
 
-# By model. It saves a pass over the data and is no part of the model, which may be saved or copied.
+# By model. It saves a pass over the data and is not part of the model, which may be saved.
 _COUNTED: weakref.WeakKeyDictionary[Any, _Counted] = weakref.WeakKeyDictionary()
 
 

@@ -63,7 +63,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 )
 @click.option(
     "--row-weights",
-    help="Column of the file with weights of rows, which is no input: in training a row of weight "
+    help="Column of the file with weights of rows, not an input: in training a row of weight "
     "2 counts as two equal rows, and one of weight 0 is left out; scores count rows so too.",
 )
 @click.option(
@@ -81,7 +81,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 )
 @click.option(
     "--split-by",
-    help="Column of the file, which is no input, with groups such as patients: a group is trained "
+    help="Column of the file, not an input, with groups such as patients: a group is trained "
     "on or tested on as a whole, so that scores are about new groups.",
 )
 @click.option("--exclude", multiple=True, help="Column that is not an input; may be repeated.")

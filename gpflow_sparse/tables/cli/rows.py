@@ -45,9 +45,9 @@ class Source:
     split: int | str = AUTO
     """Number of a random split; or "random" (the number 0), "time", or "auto"."""
     split_by: str | None = None
-    """The column of groups that are held out together, which is no input; None for none."""
+    """The column of groups that are held out together, which is not an input; None for none."""
     exclude: tuple[str, ...] = ()
-    """Columns that are no inputs."""
+    """Columns that are not inputs."""
     reading: ReadingOptions = DEFAULT
     """How a file is read."""
     drop_bad_targets: bool = False
@@ -276,7 +276,7 @@ def _without_excluded(
     frame: pd.DataFrame, source: Source
 ) -> tuple[pd.DataFrame, pd.Series | None, tuple[str, ...]]:
     """
-    The table without the columns that are no inputs, the labels of groups, and notes on these.
+    The table without the columns that are not inputs, the labels of groups, and notes on these.
 
     :raises ValueError: for an unknown column, or the target.
     """

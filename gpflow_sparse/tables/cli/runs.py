@@ -328,7 +328,7 @@ def rows_to_score(
             rows = rows._replace(y=estimator.classes_[pd.Index(levels).get_indexer(rows.y)])
         return rows, f"rows of {data.name}"
     if not path.is_dir():
-        raise ValueError(f"data is missing: {path} is no run folder, which has test rows.")
+        raise ValueError(f"data is missing: {path} is not a run folder, which has test rows.")
     if folder.read().get("trained_on_all"):
         raise ValueError(
             f"data is missing: the model in {path} was trained on all rows after its scores, which "

@@ -140,7 +140,7 @@ def cell(text: Any) -> Any:
 
 
 def _csv_text(table: Any, *, header: bool) -> str:
-    """The text of pandas' ``to_csv`` with texts that are no formulas."""
+    """The text of pandas' ``to_csv`` with texts that are not formulas."""
     table = table.rename(columns=cell)
     for name in table.columns[[kind.kind not in "fiub" for kind in table.dtypes]]:
         table[name] = table[name].map(cell)

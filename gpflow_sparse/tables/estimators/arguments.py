@@ -39,7 +39,7 @@ def kind_of_non_numbers(y: Any) -> str:
 
 
 def require_numbers(y: Any) -> np.ndarray:
-    """Outputs ``[N]`` or ``[N, P]`` in float64. :raises ValueError: for what is no number."""
+    """Outputs ``[N]`` or ``[N, P]`` in float64. :raises ValueError: for what is not a number."""
     if found := kind_of_non_numbers(y):
         raise ValueError(
             f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."

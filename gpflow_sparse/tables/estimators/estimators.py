@@ -153,7 +153,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         if weights is None:
             conformal = bool((self.method_options or {}).get("conformal"))
             summed = weights_of_copies(summed, self.method, conformal)
-        if known is not None:  # a copy is no second measurement of half the variance
+        if known is not None:  # a copy is not a second measurement of half the variance
             summed, known = None, known[kept]
         return X.iloc[kept], Y[kept], summed, None if groups is None else groups[kept], known
 

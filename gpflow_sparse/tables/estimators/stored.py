@@ -41,7 +41,7 @@ def as_text(estimator: SparseGPEstimator) -> str:
     """
     All of a fitted estimator but its model.
 
-    :raises ValueError: for other estimators, one that is not fitted, and labels that are no texts,
+    :raises ValueError: for other estimators, one that is not fitted, and labels that are not texts,
         numbers or booleans.
     """
     if not isinstance(estimator, SparseGPEstimator):

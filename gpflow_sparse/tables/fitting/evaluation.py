@@ -102,8 +102,8 @@ def standard_errors(
     clusters: np.ndarray | None = None,
 ) -> dict[str, float]:
     """
-    Standard errors of scores over other rows of the same kind; of scores that are no means of rows,
-    and of a single row or cluster, there are none.
+    Standard errors of scores over other rows of the same kind; there are none of scores that
+    are not means of rows, and of a single row or cluster.
 
     :param scores: from :func:`evaluate`, as the predictions.
     :param clusters: numbers of groups of rows whose errors may depend on each other [N]; None where

@@ -153,7 +153,7 @@ def parse_shape(text: str | None) -> ImageShape | None:
     """
     Height, width and channels, from an option.
 
-    :raises ValueError: for a text that is no shape.
+    :raises ValueError: for a text that is not a shape.
     """
     if text is None:
         return None

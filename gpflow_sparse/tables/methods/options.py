@@ -62,7 +62,7 @@ class KnownNoise(Recipe):
     noise_column: str | None = option(
         None,
         "Column of known variances of the noise of the target in each row, in its units squared, "
-        "which is no input; the method learns what there is beyond them. Intervals of rows to "
+        "which is not an input; the method learns what there is beyond them. Intervals of rows to "
         "predict have the variances of this column, where it is there.",
     )
 

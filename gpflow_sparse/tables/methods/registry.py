@@ -126,7 +126,7 @@ def recipe_of(method: str, **chosen: Any) -> Recipe:
 
 def _require_taken(name: str, value: Any) -> None:
     """:raises ValueError: for an option that no method has, or a value that none takes."""
-    error = ValueError(f"{name} is no option of any method.")
+    error = ValueError(f"{name} is not an option of any method.")
     for method in takers(name):
         try:
             _ALL[method](**{name: value})
@@ -156,7 +156,7 @@ def require_options(method: str, options: Mapping[str, Any]) -> None:
         hint = f"; {method} has {near[0]}" if near else ""
         others = [m for m in takers(name) if m != AUTO] or takers(name)
         if not others:
-            raise ValueError(f"{name} is no option of any method{hint}. {help}")
+            raise ValueError(f"{name} is not an option of any method{hint}. {help}")
         who: list[str] = others if len(others) < 4 else [*others[:3], "others"]
         known = " and ".join([", ".join(who[:-1]), who[-1]] if len(who) > 1 else who)
         raise ValueError(f"{name} is not for {method}, but for {known}{hint}. {help}")

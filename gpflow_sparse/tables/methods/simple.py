@@ -11,7 +11,7 @@ from gpflow_sparse.tables.methods.rows import shuffled
 from gpflow_sparse.tables.methods.steps import finished_at_once
 
 CONSTANT, LINEAR = "constant", "linear"
-# Variance of the GP beside the mean, which is no part of the model; iterations of L-BFGS; values of
+# Variance of the GP beside the mean, not part of the model; iterations of L-BFGS; values of
 # the inputs to which a linear model is fitted: logistic regression took 60 s on MNIST.
 _VARIANCE, _MAX_ITERATIONS, _MAX_VALUES = 1e-6, 200, 2e6
 

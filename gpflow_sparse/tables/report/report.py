@@ -37,8 +37,7 @@ def require_report(path: Path) -> None:
         raise ValueError(f"path must name a file, but {path} is a folder or a device; add a name.")
     if path.exists() and _WRITER not in path.read_text("utf-8", "replace")[:_START]:
         raise ValueError(
-            f"{path} is no report, and would be replaced by one: move it away, or choose another "
-            "path."
+            f"{path} is not a report, and would be replaced: move it away, or choose another path."
         )
 
 
@@ -70,7 +69,7 @@ def write_report(
     :param scored: the result of :func:`score_rows` for these rows, if it is known.
     :return: ``path``.
     :raises ValueError: see :func:`require_report`; for columns that are missing; for no rows; for
-        labels that are no classes of the estimator.
+        labels that are not classes of the estimator.
     """
     require_report(path)
     frame, inputs, Y, scores, predictions, errors = scored or score_rows(estimator, X, y)
@@ -195,7 +194,7 @@ def _outputs(name: str, Y: np.ndarray) -> list[str]:
 
 
 def _png(figure: Any) -> str:
-    """The figure as a PNG in base64; a name such as "cost in $" is no formula."""
+    """The figure as a PNG in base64; a name such as "cost in $" is not a formula."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):

@@ -284,7 +284,7 @@ def test_a_saved_estimator_is_predicted_with_and_a_plain_model_is_not(run, rng, 
     assert "holds a GPR without the columns of a table" in err
     code, _, err = run("evaluate", "--model", "estimator")
     assert code == 1
-    assert "data is missing: estimator is no run folder" in err
+    assert "data is missing: estimator is not a run folder" in err
 
 
 def start(tmp_path, *arguments):

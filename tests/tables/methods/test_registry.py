@@ -62,7 +62,7 @@ def test_a_wrong_value_is_named(method, wrong):
         ("qsgp", {"num_basis": 100, "num_inducing": 99}, "an even number of random features"),
         ("swsgp", {"whiten": True}, "whiten is not for swsgp"),
         ("solvegp", {"num_neighbors": 3}, "num_neighbors is not for solvegp, but for"),
-        ("solvegp", {"num_inducng": 3}, "no option of any method; solvegp has num_inducing"),
+        ("solvegp", {"num_inducng": 3}, "not an option of any method; solvegp has num_inducing"),
         ("solvegb", {}, "did you mean 'solvegp'"),
     ],
 )

@@ -342,7 +342,7 @@ def test_dates_and_times_and_what_only_looks_like_them(cells, kind, words):
     [("created_at", 86_400, "s"), ("Timestamp", 86_400_000, "ms"), ("a", None, "yyyymmdd")],
 )
 def test_integers_that_are_dates_are_days(name, factor, form, as_text):
-    """Of any table later, whatever else it holds; cells that are no dates are missing."""
+    """Of any table later, whatever else it holds; cells that are not dates are missing."""
     stamps = pd.date_range("2021-02-27", periods=300, freq="6h" if factor else "D")
     expected = (stamps - pd.Timestamp(0)) / pd.Timedelta(days=1)
     codes = pd.Series(expected * factor if factor else stamps.strftime("%Y%m%d")).astype(int)

@@ -353,7 +353,7 @@ def test_an_image_model_has_its_patches_and_no_columns(tmp_path, rng, method, la
 def test_a_report_that_cannot_be_written_is_refused_before_work(tmp_path, monkeypatch):
     path, known = tmp_path / "page.html", types.SimpleNamespace()
     path.write_text("<p>mine</p>")
-    with pytest.raises(ValueError, match=r"page.html is no report, and would be replaced by one"):
+    with pytest.raises(ValueError, match=r"page.html is not a report, and would be replaced"):
         write_report(path, known, None, None, title="x")
     with pytest.raises(ValueError, match=r"path must name a file, but .* is a folder"):
         require_report(tmp_path)

@@ -58,7 +58,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
 # Fields that all records have.
 _SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
 # Entries of "config" in older records that are not options: data, splits and budget, and the only
-# way of estimating sites that was ever run, which is no option any more.
+# way of estimating sites that was ever run, which is not an option any more.
 _NOT_OPTIONS = {"dataset", "datasets", "splits", "steps", "epochs", "site_estimator"}
 # Errors after which a task is recorded as failed; any other error ends the run.
 _FAILURES = (

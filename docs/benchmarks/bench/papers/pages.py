@@ -62,7 +62,7 @@ def _machine(records: Sequence[Record]) -> str:
     record, threads = records[-1], sorted({r["threads"] for r in records if "threads" in r})
     gpus = record["devices"].count("GPU")
     cores = f"{record['cores']} CPU cores"
-    cores += f", of which a row had {' or '.join(map(str, threads))}" if threads else ""
+    cores += f", {' or '.join(map(str, threads))} for each row" if threads else ""
     cores += f", {gpus} GPU" if gpus else ", no GPU"
     versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("gpflow", "tensorflow"))
     return f"{cores}; {versions}."
