@@ -81,7 +81,8 @@ def subset_hyperparameters(
 
     The result is tested on rows outside of the subset, at most ``num_rows``: if the fitted GP,
     given the subset, predicts them with a lower mean log density than the GP at the starting
-    values, the kernel is not changed and ``noise_variance`` is returned.
+    values, with and without calibrated variances, the kernel is not changed and
+    ``noise_variance`` is returned.
 
     :param Y: outputs [N, P].
     :param kernel: the kernel with the starting values; only trainable parameters change.
@@ -302,13 +303,14 @@ def _fit(
     model: _ExactGPs,
     max_iterations: int,
     noise_variance: float,
-    score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
+    score: Callable[[_ExactGPs], Any] = lambda tried: 0.0,
     summary: Callable[[_ExactGPs], float] = lambda fitted: 0.0,
 ) -> tuple[float, float]:
     """
     Fit a model, and keep its starting values if they have a higher score.
 
     :param noise_variance: its starting value.
+    :param score: a number, or an array; of an array all scores must be higher.
     :param summary: a function of the fitted model.
     :return: the noise variance, and the summary.
     """
@@ -316,7 +318,7 @@ def _fit(
     fitted = gpflow.utilities.deepcopy(model)
     _maximize(fitted, max_iterations, _set_priors(fitted))
     found = summary(fitted)
-    if score(fitted) < score(model):
+    if np.all(score(fitted) < score(model)):
         return float(noise_variance), found
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
         variable.assign(value)
@@ -418,12 +420,13 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
         )
 
 
-def _log_density(model: _ExactGPs, rows: Rows) -> float:
+def _log_density(model: _ExactGPs, rows: Rows) -> Array:
     """
-    Mean log density of rows outside of the model's data; minus infinity on failure, 0 of no rows.
+    Mean log densities ``[2]`` of rows outside of the model's data, with calibrated variances and as
+    they are; minus infinity on failure, 0 of no rows.
     """
     if not len(rows.X):
-        return 0.0
+        return np.zeros(2)
     data, noise = model.data, tf.convert_to_tensor(model.noise_variance)
     try:
         L = lower_factor(model.kernel, data, model.noise_variance)
@@ -434,9 +437,10 @@ def _log_density(model: _ExactGPs, rows: Rows) -> float:
         white = linalg.solve_triangular(L, _errors(model, data).Y)
         var = model.kernel(rows.X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)
         mean = tf.linalg.matmul(A, white, transpose_a=True)
-        return _mean_density(_errors(model, rows), noise, mean, var, calibrated=True)
+        moments = _errors(model, rows), noise, mean, var
+        return np.array([_mean_density(*moments, calibrated) for calibrated in (True, False)])
     except _FAILURES:
-        return -np.inf
+        return np.full(2, -np.inf)
 
 
 def _errors(model: _ExactGPs, rows: Rows) -> Rows:

@@ -234,3 +234,12 @@ def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
         subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
     assert kernel.variance.numpy() == before
+
+
+def test_the_noise_of_a_noisy_table_is_fitted_although_calibration_could_replace_it():
+    rng = np.random.default_rng(10)
+    X = rng.normal(size=(400, 3))
+    Y = np.sin(X.sum(axis=1, keepdims=True)) + 2.0 * rng.normal(size=(400, 1))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[2.0] * 3)
+    noise = subset_hyperparameters(X, Y / Y.std(), kernel, num_rows=200)
+    assert 0.6 < noise < 1.0
