@@ -79,10 +79,9 @@ def subset_hyperparameters(
     prior also stays within a factor of 100 (29 in float32) of its starting value, and the noise
     variance above 2e-5 of its (1e-3 in float32). Start lengthscales from ``median_lengthscales``.
 
-    The result is tested on rows outside of the subset, at most ``num_rows``: if the fitted GP,
-    given the subset, predicts them with a lower mean log density than the GP at the starting
-    values, with and without calibrated variances, the kernel is not changed and
-    ``noise_variance`` is returned.
+    The result is tested on at most ``num_rows`` rows outside of the subset: if the fitted GP, given
+    the subset, predicts them with a lower mean log density than the GP at the starting values, with
+    and without calibrated variances, the starting values are kept.
 
     :param Y: outputs [N, P].
     :param kernel: the kernel with the starting values; only trainable parameters change.
@@ -331,9 +330,8 @@ def _log_evidence(fitted: _ExactGPs) -> float:
     vector = LogParameters(fitted.trainable_parameters) if density is None else density.logs
     mode = vector.get()
     try:
-        return laplace(
-            density or _differentiated(fitted, vector), vector.log_prior, mode
-        ).log_evidence
+        found = density or _differentiated(fitted, vector)
+        return laplace(found, vector.log_prior, mode).log_evidence
     except _FAILURES:
         return -np.inf
     finally:
