@@ -95,7 +95,7 @@ CEILINGS = {
     "gpflow_sparse/tables/methods": 2346,
     "gpflow_sparse/tables/reading": 2250,
     "gpflow_sparse/tables/report": 496,
-    "gpflow_sparse/training": 3388,
+    "gpflow_sparse/training": 3392,
     "gpflow_sparse/validation": 1056,
     "tests": 5249,
     "tests/bases": 1143,
@@ -108,7 +108,7 @@ CEILINGS = {
     "tests/initialization": 588,
     "tests/kernels": 506,
     "tests/likelihoods": 594,
-    "tests/models": 5968,
+    "tests/models": 5972,
     "tests/numerics": 849,
     "tests/oracles": 2477,
     "tests/persistence": 2024,
@@ -120,7 +120,7 @@ CEILINGS = {
     "tests/tables/methods": 633,
     "tests/tables/reading": 1942,
     "tests/tables/report": 389,
-    "tests/training": 3721,
+    "tests/training": 3730,
     "tests/validation": 252,
 }
 MAX_SLACK = 50

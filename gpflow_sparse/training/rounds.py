@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.numerics.searches import OutOfTimeError, warn_if_unmoved, warn_without_time
-from gpflow_sparse.numerics.streaming import totals_by
+from gpflow_sparse.numerics.streaming import has_all_rows, totals_by
 from gpflow_sparse.numerics.tracing import frees_graphs, with_gradients
 from gpflow_sparse.training.fit import History, progress_bar
 from gpflow_sparse.training.guard import TrainingError
@@ -63,7 +63,7 @@ def fit_with_basis_refresh(
     :param num_rounds: largest number of rounds.
     :param num_iterations: largest number of L-BFGS iterations of a round.
     :param seconds: time after which no evaluation of the objective but the first begins; the model
-        then has the best parameters so far. None for no limit.
+        then has the best parameters so far. None for no limit, as several workers need it.
     :param progress: draw a progress bar if standard error is a terminal.
     :return: the objective and the seconds since the start at the end of every round;
         ``stopped_early`` if it converged before the last round.
@@ -83,6 +83,10 @@ def fit_with_basis_refresh(
     component_checks.validate_components(model)
     if seconds is not None:
         seconds = checks.require_positive_number(seconds, "seconds")
+        if not has_all_rows():  # a worker that ends alone would leave the others waiting for it
+            raise ValueError(
+                "seconds must be None in rows_of_workers, as the clocks of workers differ."
+            )
     start = time.perf_counter()
     end = math.inf if seconds is None else start + seconds
     objective: list[float] = []

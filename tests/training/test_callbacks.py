@@ -44,6 +44,10 @@ def test_scores_come_from_held_out_rows_if_there_are_any():
     assert len(asked) == 5
     assert [len(part) for part in asked[0]] == [1, 1]  # at the first step: rows that are refused
     assert all(data is held_out for data in asked[1:])
+    with pytest.raises(ValueError, match="validation must be a tuple"):
+        EarlyStopping(validation=np.zeros((3, 1)))
+    with pytest.raises(ValueError, match="Y must"):
+        stops(EarlyStopping(validation=(np.zeros((2, 1)), 2)), range(2), model)
 
 
 def model():

@@ -151,3 +151,8 @@ def test_models_that_are_given_their_data_are_for_fit():
         fit_with_basis_refresh(build("basis_svgp"))
     with pytest.raises(ValueError, match="num_rounds must be a positive integer"):
         fit_with_basis_refresh(build("basis_gpr_fourier"), num_rounds=0)
+    with (
+        rounds.rows_of_workers(None),
+        pytest.raises(ValueError, match="seconds must be None in rows_of_workers"),
+    ):
+        fit_with_basis_refresh(build("basis_gpr_fourier"), seconds=1.0)
