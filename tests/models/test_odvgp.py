@@ -34,7 +34,8 @@ def test_predictions_kl_and_elbo_equal_the_oracle(rng, whiten):
     Z, O = sets(rng)
     X, Y = data(rng)
     model = build([Z, O], rng, whiten=whiten)
-    m, alpha = (q.numpy()[:, 0] for q in model.q_mu)
+    m, w = (q.numpy()[:, 0] for q in model.q_mu)
+    alpha = w / np.diag(parent.prior_blocks(parent.matern52, Z, O, 1e-6)[2])
     R = model.q_sqrt[0].numpy()[0]
     if whiten:
         L = np.linalg.cholesky(parent.prior_blocks(parent.matern52, Z, O, 1e-6)[0])

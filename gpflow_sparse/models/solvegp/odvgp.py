@@ -27,13 +27,14 @@ class ODVGP(OrthogonalModel):
 
     Salimbeni, Cheng, Boots and Deisenroth, "Orthogonally decoupled variational Gaussian processes"
     (2018), in the form of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. The mean of
-    O is parametrized by ``alpha = Cvv^-1 mv``, without which the cost is not linear
-    (``docs/errata.md``, S12).
+    O has the weights ``alpha = Cvv^-1 mv``, without which the cost is not linear
+    (``docs/errata.md``, S12), and the parameters ``w = diag(Cvv) alpha``, in which first-order
+    optimizers are fast: see :class:`~gpflow_sparse.posteriors.DecoupledPosterior`.
 
-    ``q_mu = (mu [M, L], alpha [M2, L])``, ``q_sqrt = (q_sqrt [L, M, M],)``. Natural gradients
-    update ``mu`` and ``q_sqrt``, the optimizer ``alpha``.
+    ``q_mu = (mu [M, L], w [M2, L])``, ``q_sqrt = (q_sqrt [L, M, M],)``. Natural gradients update
+    ``mu`` and ``q_sqrt``, the optimizer ``w``.
 
-    Time per step on a batch of n rows: O(n M (M + M2) + M^3 + M2 s) with s columns.
+    Time per step on a batch of n rows: O((n + M) M (M + M2) + M2 s) with s columns.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ODVGP(OrthogonalModel):
         :param num_penalty_samples: s, columns of Cvv drawn at each ``elbo``, which is then an
             unbiased estimate of the bound; None for all of them. ``prior_kl`` always takes all.
         :param whiten: parametrize the base set's q relative to its prior.
-        :param q_mu: starting values ``(mu, alpha)``; default zero.
+        :param q_mu: starting values ``(mu, w)``; default zero.
         :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
         :param num_data: N, the number of training rows,
         :param bound: "standard" or "log": see :class:`VariationalModel`.
