@@ -28,7 +28,7 @@ class ODVGP(OrthogonalModel):
     Salimbeni, Cheng, Boots and Deisenroth, "Orthogonally decoupled variational Gaussian processes"
     (2018), in the form of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. The mean of
     O has the weights ``alpha = Cvv^-1 mv``, without which the cost is not linear
-    (``docs/errata.md``, S12), and the parameters ``w = diag(Cvv) alpha``, in which first-order
+    (``docs/errata.md``, S12), and the parameters ``w``, those weights scaled so that first-order
     optimizers are fast: see :class:`~gpflow_sparse.posteriors.DecoupledPosterior`.
 
     ``q_mu = (mu [M, L], w [M2, L])``, ``q_sqrt = (q_sqrt [L, M, M],)``. Natural gradients update
