@@ -18,7 +18,7 @@ PARTS = {
     "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
     "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
-    "solvegp_full": ("solvegp", ("kin40k", "protein"), None),
+    "solvegp_full": ("solvegp", ("kin40k", "protein", "elevators"), None),
 }
 SIZES = ("-quick", "-full")
 WHOLE = (
