@@ -243,7 +243,7 @@ def draw_frequencies(
 def _draw_from_mixture(
     kernel: kernels.Sum, count: int, num_columns: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """:func:`draw_frequencies` of a sum, of which each draw has a part of its own."""
+    """:func:`draw_frequencies` of a sum; each draw has a part of its own."""
     drawn = [draw_frequencies(part, count, num_columns, generator) for part in kernel.kernels]
     somewhere = np.zeros((1, num_columns))
     variances = np.ravel([part(somewhere, full_cov=False) for part in kernel.kernels])

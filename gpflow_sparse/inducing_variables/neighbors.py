@@ -1,4 +1,4 @@
-"""Inducing points of which each row of the data uses only its nearest neighbors."""
+"""Inducing points; each row of the data uses only its nearest neighbors among them."""
 
 import weakref
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _SEARCHES = weakref.WeakKeyDictionary()
 
 class NeighborInducingPoints(InducingVariables):
     """
-    M inducing points Z, of which every row of the data has H neighbors: the nearest in the kernel's
+    M inducing points Z. Every row of the data has H neighbors in them: the nearest in the kernel's
     own metric, and some global points that are neighbors of all rows.
 
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor

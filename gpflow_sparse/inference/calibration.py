@@ -167,7 +167,7 @@ class Calibration(tf.Module):
 
 
 def has_classes(likelihood: Likelihood) -> bool:
-    """Whether observations are labels, of which a likelihood predicts the probabilities."""
+    """Whether observations are labels whose probabilities a likelihood predicts."""
     return isinstance(likelihood, Bernoulli) or hasattr(likelihood, "num_classes")
 
 

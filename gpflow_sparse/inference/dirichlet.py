@@ -3,7 +3,7 @@
 Milios, Camoriano, Michiardi, Rosasco and Filippone, "Dirichlet-based Gaussian Processes for
 Large-scale Calibrated Classification" (NeurIPS 2018, arXiv:1805.10915). With ``alpha_c = eps + [y =
 c]``, the parameters of a Dirichlet distribution after one label, log-normal approximations of its
-Gamma variables are Gaussian observations of f_c, of which softmax(f) are the probabilities,
+Gamma variables are Gaussian observations of f_c, where softmax(f) are the probabilities,
 
     s2_c = log(1 / alpha_c + 1),        t_c = log(alpha_c) - s2_c / 2.
 """

@@ -25,7 +25,7 @@ _NEAR = 1e-6
 # Entries of a block of rows, 512 KiB of float64. A gradient of 200 rows takes 1.2 ms, and 1.8 in
 # blocks of a sixteenth; of 1,000 rows 46 ms, and 52 in blocks of four times as many.
 _BLOCK_ENTRIES = 2**16
-# Most rows of which a gradient takes the values of the kernel from the evaluation before it. With
+# Most rows for which a gradient takes the kernel's values from the evaluation before it. With
 # more rows they are computed a second time, which takes a small part of the time.
 _MOST_KEPT = 1000
 

@@ -39,7 +39,7 @@ _LEAST_CHANGE = {tf.float64: 1e-9, tf.float32: 1e-4}
 # Change below which sites have converged too if changes do not fall any more: rounding, where
 # precisions are large.
 _STALLED = {tf.float64: 1e-6, tf.float32: 1e-3}
-# Relative change of variances of which the effect on the precisions is a difference.
+# Relative change of variances whose effect on the precisions is a difference.
 _CHANGE = 0.01
 
 

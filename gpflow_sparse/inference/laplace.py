@@ -113,7 +113,7 @@ def laplace(
     The Hessian is the difference of p + 1 gradients.
 
     :param density: log prior density plus log likelihood.
-    :param log_prior: of which the curvature gives the coordinates.
+    :param log_prior: its curvature gives the coordinates.
     :param least_curvature: lower bound of the eigenvalues of the Hessian, which without a
         likelihood are 1: a direction in which the density is flat or convex at its mode would
         otherwise get arbitrarily large draws.

@@ -71,7 +71,7 @@ class Rows(NamedTuple):
     """Sum of the powers of the observations at each row: their number where rows have no weights
     and no observation occurs twice, ``[..., n]``; or None."""
     known: tf.Tensor | None = None
-    """Known noise variances of rows of which none are merged, ``[..., n]``; None for 0."""
+    """Known noise variances of rows that are not merged, ``[..., n]``; None for 0."""
 
     def take(self, indices: Any) -> "Rows":
         """Some of the rows, of indices of any shape."""
@@ -112,7 +112,7 @@ class Rows(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """Rows of inputs and outputs, of which some may be equal to others."""
+    """Rows of inputs and outputs; some may be equal to others."""
 
     of_inputs: RowGroups
     """Groups of rows of equal inputs."""

@@ -20,7 +20,7 @@ class MainEffects(Kernel):
 
     the covariance of a sum of D independent functions, each of one column: an additive model
     without interactions (Duvenaud, Nickisch and Rasmussen, "Additive Gaussian Processes", NeurIPS
-    2011, of which it is the first order with equal weights). Beside a kernel of all columns it
+    2011; it is their first order with equal weights). Beside a kernel of all columns it
     keeps predictions from returning to the prior mean as soon as one column leaves the data.
 
     A covariance takes time O(D N^2) and memory O(N^2).

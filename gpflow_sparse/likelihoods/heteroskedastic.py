@@ -14,7 +14,7 @@ from gpflow_sparse.validation import checks
 class HeteroskedasticGaussian(likelihoods.Likelihood):
     """
     Gaussian noise whose variance depends on the inputs: ``y ~ N(f, s^2 exp(2 g))`` with two latent
-    functions f and g, of which g is the logarithm of the standard deviation relative to ``s``.
+    functions f and g; g is the logarithm of the standard deviation relative to ``s``.
 
     It is GPflow's ``HeteroskedasticTFPConditional()`` for ``s = 1``, with expectations in closed
     form in place of 400 nodes of quadrature for each row: for ``f ~ N(m, v)`` and ``g ~ N(m_g,

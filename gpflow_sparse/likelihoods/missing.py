@@ -1,4 +1,4 @@
-"""Outputs of which some entries are not observed."""
+"""Outputs with entries that are not observed."""
 
 import contextlib
 

@@ -342,7 +342,7 @@ def _ranked(
     :func:`nearest` by :func:`_squares` and index.
 
     :param found: some nearest points, ``[N, K]``; K is M or more than ``count``.
-    :param complete: rows of which these are sure to have the ``count`` nearest, ``[N]``.
+    :param complete: rows for which these are sure to have the ``count`` nearest, ``[N]``.
     """
 
     def best(x: tf.Tensor, places: tf.Tensor, limit: tf.Tensor | None) -> tf.Tensor:

@@ -74,7 +74,7 @@ def of_rows(start: Any, total: Any) -> Iterator[None]:
 
 
 def num_rows(X: tf.Tensor) -> Any:
-    """Rows of the whole batch of which ``X`` are rows, as a number where it is known."""
+    """Number of rows of the whole batch that ``X`` is a part of, as a number where it is known."""
     rows = _ROWS.get()
     if rows is not None:
         return rows[1]

@@ -30,7 +30,7 @@ _TOTAL: ContextVar[Callable[[Tensors], Tensors] | None] = ContextVar(
 @contextlib.contextmanager
 def totals_by(total: Callable[[Tensors], Tensors]) -> Iterator[None]:
     """
-    In this block, :func:`streamed_sum` has the rows of all processes, of which each holds some.
+    In this block, :func:`streamed_sum` has the rows of all processes; each holds some of them.
 
     :param total: returns sums of tensors over all processes, which must be the same in all.
     """

@@ -32,7 +32,7 @@ class Between(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The type of an object of which some fields may be missing, and others are allowed."""
+    """The type of an object whose fields may in part be missing, and may be more."""
 
     fields: dict[str, Any]
     """Types by field."""

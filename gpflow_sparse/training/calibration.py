@@ -82,7 +82,7 @@ def calibrate(
     changed parameters, and is kept by a second calibration, whose factors are then relative to the
     variances that training has found.
 
-    Cost: one prediction of all rows, of which N means and variances are kept.
+    Cost: one prediction of all rows; N means and variances are kept.
 
     :param model: a trained model of this package, or GPflow's GPR or SVGP.
     :param data: ``(X [N, D], Y [N, P])``, rows that the model was not trained on, as it takes them;

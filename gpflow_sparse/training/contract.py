@@ -26,7 +26,7 @@ class PartialUpdateModel(Protocol):
 
     @property
     def row_variables(self) -> tuple[tf.Variable, ...]:
-        """Variables of which a step updates only some rows."""
+        """Variables whose rows a step updates only in part."""
 
     @property
     def dense_variables(self) -> Sequence[tf.Variable]:

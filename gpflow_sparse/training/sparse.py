@@ -28,7 +28,7 @@ class SparseOptimizer(tf.Module):
 
     A training step is a number of calls to :meth:`move_rows` and at most one to
     :meth:`move_dense`, in any order, then one to :meth:`advance`: only that advances
-    ``iterations``, of which the learning rate is a function. :meth:`apply_gradients` is such a
+    ``iterations``, which the learning rate is a function of. :meth:`apply_gradients` is such a
     step in one call, so that these are ordinary optimizers too, for any model.
 
     :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of

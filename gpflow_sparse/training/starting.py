@@ -35,7 +35,7 @@ def start_from_rows(model: gpflow.models.GPModel, batch: Any, seed: Any) -> None
     of thousands ended the training. From here no step is far. Where the objective is not better
     for it, as with a prior mean far from all outputs, q stays as it was.
 
-    :param batch: ``(X [n, D], Y [n, P])``, of which at most 512 rows are used. They count once, not
+    :param batch: ``(X [n, D], Y [n, P])``; at most 512 rows of it are used. They count once, not
         for all rows.
     :param seed: of the draws of the objective, two integers.
     """

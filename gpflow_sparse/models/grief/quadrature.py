@@ -148,7 +148,7 @@ def _coefficient_moments(
 
 def _bracket(rotated: Rotation, prior: LogNormal) -> tuple[float, float]:
     """
-    An interval outside of which the posterior of the log noise is negligible.
+    An interval; outside it the posterior of the log noise is negligible.
 
     As a function of ``x = log noise`` the log likelihood rises by at most ``|e|^2 / (2 noise)`` and
     falls by at most ``N P / 2``; and it rises wherever ``noise < tail / (N P)``.

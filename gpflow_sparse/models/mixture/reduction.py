@@ -47,7 +47,7 @@ def compared_rows(num_rows: int) -> Array:
 
 def reduced(log_weights: Array, parts: Sequence[LeftOut], most: int) -> Array:
     """
-    New weights of all draws ``[S]`` that sum to 1, of which at most ``most`` are positive.
+    New weights of all draws ``[S]`` that sum to 1; at most ``most`` of them are positive.
 
     The chi-squared divergence of two densities is half of the loss of mean log density, up to third
     order: ``E_p[log p - log p'] = E_p[(p' / p - 1)^2] / 2``. It is a quadratic function of the

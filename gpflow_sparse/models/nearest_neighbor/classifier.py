@@ -74,7 +74,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param mean_function: C columns; None for constants that start at the means of the
             observations.
-        :param num_objective_rows: rows of which the objective is computed.
+        :param num_objective_rows: rows that the objective is computed from.
         :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """

@@ -96,7 +96,7 @@ class NearestNeighborGP(RegressionModel):
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param noise_variance: start of ``model.likelihood.variance``.
         :param mean_function: added to the prior mean; zero by default.
-        :param num_objective_rows: rows of which the objective is computed.
+        :param num_objective_rows: rows that the objective is computed from.
         :param row_weights: positive ``[N]``, divided by their mean where it is above 1; None for 1.
         :param known_variance: of the noise of each row, at least 0 ``[N]``, to which
             ``model.likelihood.variance`` is added; None for 0.

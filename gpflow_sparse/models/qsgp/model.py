@@ -196,7 +196,7 @@ class QSGP(VariationalModel):
 
     @property
     def row_variables(self) -> tuple[tf.Variable, ...]:
-        """The variables of which a step updates only some rows."""
+        """The variables whose rows a step updates only in part."""
         precision = self.basis.log_precision if self.trains_precision else None
         found = (self.q_mu, self.q_log_scale, self.q_columns, precision)
         return tuple(variable for variable in found if variable is not None)

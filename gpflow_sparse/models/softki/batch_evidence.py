@@ -34,7 +34,7 @@ def log_density(
 ) -> tf.Tensor:
     r"""
     ``log N(errors | 0, Sigma)``, ``Sigma = W K W^T + noise I``, over all outputs, in nats; time
-    O(m^2 N + m^3), of which two products have N in them.
+    O(m^2 N + m^3); two products have N in them.
 
     With ``b = Sigma^-1 e`` the gradient at Sigma is ``(b b^T - P Sigma^-1) / 2``. With ``probes``
     its second part, which comes from the log determinant, is replaced by the unbiased estimate ``P

@@ -1,4 +1,4 @@
-"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "counts".
+"""Counts of the training rows that have each inducing point of SWSGP as a neighbor, for "counts".
 
 ``count_neighbors``, ``set_neighbors`` and ``prepare_data`` are methods of SWSGP.
 """
@@ -32,7 +32,7 @@ _COUNTED: weakref.WeakKeyDictionary[Any, _Counted] = weakref.WeakKeyDictionary()
 
 def count_neighbors(model: Any, X: Any) -> None:
     """
-    Count the rows of which each inducing point is a neighbor, for "counts".
+    Count the rows that have each inducing point as a neighbor, for "counts".
 
     `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks. The
     neighbors found are stored for later steps, see ``num_remembered`` of

@@ -56,7 +56,7 @@ class SWSGP(VariationalModel):
     whose average over batches is the objective of all rows, except with ``union``. By
     ``kl_weighting``:
 
-    - "counts": c_j is the number of training rows of which j is a neighbor, from
+    - "counts": c_j is the number of training rows that have j as a neighbor, from
       :meth:`count_neighbors`, before it from a batch of all rows: the KL terms of each u_j then
       have a total weight of about one. Not a bound; the default, since variances of f are far too
       small with "paper" and "chain" takes longer.
@@ -151,7 +151,7 @@ class SWSGP(VariationalModel):
         self.q_mu = tf.Variable(mean)
         self.q_log_scale = None if scales is None else tf.Variable(np.log(scales))
         self.q_factor = None if factors is None else tf.Variable(factors)
-        # number of training rows of which each point is a neighbor, for each latent kernel
+        # number of training rows that have each point as a neighbor, for each latent kernel
         usage = np.zeros((iv.Z.shape[0], len(self._latents)))
         self.usage = tf.Variable(usage, trainable=False, dtype=gpflow.default_float())
         self._require_parts(self.input_dim)
@@ -166,7 +166,7 @@ class SWSGP(VariationalModel):
     @property
     def points(self) -> NeighborInducingPoints:
         """
-        The inducing points of which each row has neighbors.
+        The inducing points in which each row has its neighbors.
 
         :raises ValueError: if inducing variables of another kind have been assigned.
         """
@@ -352,7 +352,7 @@ class SWSGP(VariationalModel):
 
     @property
     def row_variables(self) -> tuple[tf.Variable, ...]:
-        """Variables of which a step updates the rows of some inducing points."""
+        """Variables whose rows a step updates for some inducing points only."""
         parts = (self.q_mu, self.q_log_scale, self.q_factor)
         return tuple(part for part in parts if part is not None)
 

@@ -93,7 +93,7 @@ _READING: dict[str, dict[str, Any]] = {
     },
     "--day-first": {
         "is_flag": True,
-        "help": "Dates of which no cell shows the order have the day before the month.",
+        "help": "Dates have the day before the month where no cell shows the order.",
     },
     "--lonlat": {
         "metavar": "LON,LAT",

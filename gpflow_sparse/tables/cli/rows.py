@@ -154,7 +154,7 @@ def split_rows(source: Source) -> Split:
 
 
 def _tested(source: Source, rows: Rows, target: Target, notes: tuple[str, ...]) -> Split:
-    """The rows, of which a tenth is for testing."""
+    """The rows; a tenth is for testing."""
     is_number = isinstance(source.split, int)
     asked = RANDOM if is_number else str(source.split)
     is_class = target.num_classes is not None

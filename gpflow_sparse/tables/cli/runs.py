@@ -324,7 +324,7 @@ def rows_to_score(
         column = getattr(estimator, "target_", plain)
         source = dataclasses.replace(source, reading=reading)
         rows = read_pairs(str(data), source, column, target)
-        if hasattr(estimator, "classes_"):  # of which the texts are known
+        if hasattr(estimator, "classes_"):  # whose texts are known
             rows = rows._replace(y=estimator.classes_[pd.Index(levels).get_indexer(rows.y)])
         return rows, f"rows of {data.name}"
     if not path.is_dir():

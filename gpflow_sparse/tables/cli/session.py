@@ -109,7 +109,7 @@ def _quiet_import() -> Iterator[None]:
     Hide messages of TensorFlow's import on standard error; show them if it fails.
 
     The import takes 2.9 s instead of 4.8 without Keras 3, since GPflow uses tf_keras, and without
-    searches for garbage, of which there is none. Later searches are rare, since tracing makes many
+    searches for garbage, and there is none. Later searches are rare, since tracing makes many
     objects, and do not visit the imported modules.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

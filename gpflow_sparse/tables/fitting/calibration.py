@@ -18,7 +18,7 @@ from gpflow_sparse.training.calibration import MIN_ROWS as LEAST_ROWS
 MIN_ROWS = 8000
 """With fewer training rows none are held out: training without a twentieth was often worse."""
 _FRACTION, _MAX_ROWS = 0.05, 1000
-# Training rows of the shortest table with conformal intervals, of which a third are held out.
+# Training rows of the shortest table with conformal intervals; a third of them are held out.
 _CONFORMAL_ROWS = 3 * LEAST_ROWS
 
 

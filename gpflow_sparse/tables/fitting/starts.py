@@ -53,7 +53,7 @@ _MAX_REFITS, _AXES_NEIGHBORS, _LEAST_SLOPE = 3, 64, 1e-3
 # Time that must be left for another fit, in multiples of what one of its kind took.
 _SPARE = 1.3
 _LARGEST = 5.0  # output, in robust standard deviations, for likelihoods whose noise has outliers
-_MAX_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
+_MAX_DISTANCES = 4e8  # whose medians are starting lengthscales; 8 s on a core
 
 
 class Hyperparameters(NamedTuple):

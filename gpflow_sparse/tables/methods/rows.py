@@ -46,7 +46,7 @@ def rows_repeat(num_distinct: int, num_rows: int | None) -> bool:
 
 
 def shuffled(num_rows: int, seed: int) -> np.ndarray:
-    """Rows in random order, of which the first are held out."""
+    """Rows in random order; the first are held out."""
     return np.random.default_rng(seed).permutation(num_rows)
 
 

@@ -8,7 +8,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.tables.methods import options
 from gpflow_sparse.tables.methods.steps import Batches
 
-# Least number of rows of which some validate training.
+# Least number of rows from which some are taken to validate training.
 _MIN_VALIDATED = 500
 
 

@@ -15,7 +15,7 @@ _MIN_BETWEEN, _NUM_EVALUATIONS = 20, 10
 _WARMUP = 20
 # Iterations of L-BFGS in a round, which is an entry of the history.
 _ROUND = 10
-# Seconds of a search of which no time is left: it evaluates the objective once.
+# Seconds of a search that has no time left: it evaluates the objective once.
 _SHORTEST = 1e-3
 
 

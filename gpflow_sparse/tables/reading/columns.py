@@ -61,7 +61,7 @@ _DATES_AS = {
     "s": "is read as seconds since 1970: days since 1970",
     "ms": "is read as milliseconds since 1970: days since 1970",
 }
-# Months with a day or a year, either of which the number may be.
+# Months with a number that may be a day or a year.
 _MONTH_ONLY = re.compile(rf"(?:{MONTHS})[a-z]*[-. /][0-9]{{1,2}}", re.IGNORECASE)
 # Days since 1970 and their angles are rounded to 1e-11, so equal times of two days would differ.
 _DECIMALS = 9
