@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,8 @@ def find_mode(
     num_rows: int = 0,
     max_iterations: int = 100,
     until: float = math.inf,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    tolerance: float = 1e-7,
 ) -> Array:
     """
     The mode of a density by L-BFGS; the best vector so far where the density fails on the way.
@@ -70,6 +72,8 @@ def find_mode(
 
     :param num_rows: of the matrices that the density factorizes in NumPy; 0 for none.
     :param until: value of ``time.perf_counter`` after which no evaluation but the first begins.
+    :param bounds: of every entry; None for 12 below and above its start.
+    :param tolerance: relative change of the density in an iteration at which the search ends.
     :raises ValueError: if the density cannot be computed at the start.
     """
     best: tuple[float, Array, Array] = (-np.inf, start, np.zeros_like(start))
@@ -88,11 +92,11 @@ def find_mode(
             best = value, vector.copy(), gradient
         return -value, -gradient
 
-    bounds = np.stack([start - _MOST, start + _MOST], axis=1)
-    options = {"maxiter": max_iterations, "ftol": 1e-7}
+    within = np.stack([start - _MOST, start + _MOST], axis=1) if bounds is None else bounds
+    options = {"maxiter": max_iterations, "ftol": tolerance}
     try:
         with threads_for(num_rows):
-            minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            minimize(loss, start, jac=True, method="L-BFGS-B", bounds=within, options=options)
     except OutOfTimeError:
         return best[1]
     if best[0] == -np.inf:

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.kernels import Kernel
-from scipy.special import expit
 
 from gpflow_sparse.covariances.stationary import unmapped
 from gpflow_sparse.inference.exact_gp import PROFILES, ExactGP, Values
@@ -122,8 +121,6 @@ class ExactDensity:
 
     def __init__(self, likelihood: ExactLikelihood, parameters: Sequence[gpflow.Parameter]) -> None:
         self._likelihood, self.logs = likelihood, LogParameters(parameters)
-        sizes = [int(np.prod(parameter.shape)) for parameter in parameters]
-        self._shifts = np.repeat([_softplus_shift(parameter) for parameter in parameters], sizes)
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
         """:param vector: logarithms ``[p]``."""
@@ -131,12 +128,6 @@ class ExactDensity:
         value, slopes = self._likelihood.evaluate(logs.parameters, logs.values(vector))
         prior, slope = logs.log_prior(vector)
         return value + prior, logs.gradient_of_values(vector, slopes) + slope
-
-    def loss(self, unconstrained: Array) -> tuple[float, Array]:
-        """Minus the density at values of the unconstrained variables ``[p]``, for optimizers."""
-        values = self._shifts + np.logaddexp(0.0, unconstrained)
-        value, gradient = self(np.log(values))
-        return -value, -gradient * expit(unconstrained) / values
 
 
 def has_closed_form(

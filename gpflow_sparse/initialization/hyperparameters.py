@@ -14,11 +14,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from scipy.optimize import minimize
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import heavy_tails
-from gpflow_sparse.inference.laplace import Density, laplace
+from gpflow_sparse.inference.laplace import Density, find_mode, laplace
 from gpflow_sparse.inference.log_parameters import LogParameters, is_positive
 from gpflow_sparse.inference.marginal_likelihood import log_density
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
@@ -32,8 +31,6 @@ from gpflow_sparse.initialization.inducing_inputs import in_units
 from gpflow_sparse.initialization.repeated_rows import Rows, held_out, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
-from gpflow_sparse.numerics.searches import warn_if_unmoved
-from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
@@ -288,8 +285,7 @@ def _require_arguments(
     """X and Y as tensors, repeated rows merged."""
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
-    if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
-        raise ValueError(f"noise_variance must be one positive number; got {noise_variance!r}.")
+    component_checks.require_noise(noise_variance)
     X, Y = checks.require_data((X, Y))
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
@@ -315,7 +311,17 @@ def _fit(
     """
     # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
-    _maximize(fitted, max_iterations, _set_priors(fitted))
+    bounds = _set_priors(fitted)
+    density, vector = _density(fitted)
+    mode = find_mode(
+        density,
+        vector.get(),
+        num_rows=fitted.data.X.shape[-2],
+        max_iterations=max_iterations,
+        bounds=bounds,
+        tolerance=_TOLERANCE,
+    )
+    vector.assign(mode)
     found = summary(fitted)
     if np.all(score(fitted) < score(model)):
         return float(noise_variance), found
@@ -326,52 +332,56 @@ def _fit(
 
 def _log_evidence(fitted: _ExactGPs) -> float:
     """The log evidence of the outputs by Laplace's method around the fitted values."""
-    density = _closed_form(fitted)
-    vector = LogParameters(fitted.trainable_parameters) if density is None else density.logs
+    density, vector = _density(fitted)
     mode = vector.get()
     try:
-        found = density or _differentiated(fitted, vector)
-        return laplace(found, vector.log_prior, mode).log_evidence
+        return laplace(density, vector.log_prior, mode).log_evidence
     except _FAILURES:
         return -np.inf
     finally:
         vector.assign(mode)
 
 
-def _differentiated(model: _ExactGPs, vector: LogParameters) -> Density:
-    """The log density of a model's hyperparameters, which are assigned, by TensorFlow."""
+def _density(model: _ExactGPs) -> tuple[Density, LogParameters]:
+    """
+    The log density of a model's hyperparameters with their priors, and their vector: in closed form
+    in NumPy, or by TensorFlow, which assigns them.
+    """
+    closed = _closed_form(model)
+    if closed is not None:
+        return closed, closed.logs
+    vector = LogParameters(model.trainable_parameters)
     variables = [parameter.unconstrained_variable for parameter in vector.parameters]
     loss = with_gradients(model.training_loss, variables)
-    return lambda at: vector.differentiate(lambda: -loss(), at)
+    return lambda at: vector.differentiate(lambda: -loss(), at), vector
 
 
 def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
     """
     Set log-normal priors around the starting values of parameters without a prior.
 
-    :return: bounds of every entry of the trainable variables, which are unconstrained.
+    :return: bounds of every entry of the vector of :class:`LogParameters`.
     """
     found = gpflow.utilities.parameter_dict(model)
     scales = {id(parameter) for path, parameter in found.items() if path.endswith(".lengthscales")}
-    bounds = {id(v): (np.full(v.shape, -np.inf), np.inf) for v in model.trainable_variables}
+    bounds: list[tuple[float, float]] = []
     for parameter in model.trainable_parameters:
-        start, transform = parameter.numpy(), parameter.transform
-        if parameter.prior is not None or transform is None or not np.all(start > 0.0):
+        start, low, high = parameter.numpy(), -np.inf, np.inf
+        transform: Any = parameter.transform
+        if parameter.prior is None and transform is not None and np.all(start > 0.0):
+            parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(1.0))
+            if id(parameter) in scales:
+                high = np.log(min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype)))
+                low = -high
+            elif parameter is model.noise_variance:
+                low = np.log(_NOISE_FRACTION[parameter.dtype])
+        if not is_positive(parameter):
+            bounds += [(-np.inf, np.inf)] * start.size
             continue
-        parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(1.0))
-        if id(parameter) in scales:
-            factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
-            limits = (start / factor, start * factor)
-        elif parameter is model.noise_variance:
-            fraction = _NOISE_FRACTION[parameter.dtype]
-            limits = (start * fraction, np.full_like(start, np.inf))
-        else:
-            continue
-        bounds[id(parameter.unconstrained_variable)] = tuple(
-            transform.inverse(limit).numpy() for limit in limits
-        )
-    pairs = (np.broadcast_arrays(*bounds[id(v)]) for v in model.trainable_variables)
-    return [pair for low, high in pairs for pair in zip(low.flat, high.flat, strict=True)]
+        # a transform takes no values at its own lower bound, and none near it in single precision
+        least = np.log(1.001 * transform.forward(tf.constant(-50.0, parameter.dtype)).numpy())
+        bounds += [(max(at + low, least), at + high) for at in np.ravel(np.log(start))]
+    return bounds
 
 
 def _closed_form(model: _ExactGPs) -> ExactDensity | None:
@@ -384,38 +394,6 @@ def _closed_form(model: _ExactGPs) -> ExactDensity | None:
     if not has_closed_form(kernel, rows, noise, parameters):
         return None
     return ExactDensity(ExactLikelihood(kernel, rows, noise), parameters)
-
-
-def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, float]]) -> None:
-    options: dict[str, Any] = {"maxiter": max_iterations, "ftol": _TOLERANCE}
-    variables, density = model.trainable_variables, _closed_form(model)
-    start = np.concatenate([np.ravel(variable.numpy()) for variable in variables])
-    try:
-        if density is None:
-            found = gpflow.optimizers.Scipy().minimize(
-                with_gradients(model.training_loss, variables),
-                variables,
-                bounds=bounds,
-                options=options,
-                compile=False,  # the loss is compiled already
-            )
-        else:
-            given: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds}
-            with threads_for(model.data.X.shape[-2]):
-                found = minimize(density.loss, start, options=options, **given)
-            gpflow.optimizers.Scipy.assign_tensors(
-                variables, gpflow.optimizers.Scipy.unpack_tensors(variables, found.x)
-            )
-        finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
-        warn_if_unmoved("hyperparameters", start, found.x, found.jac)
-    except _FAILURES:
-        finite = False
-    if not finite:
-        raise ValueError(
-            "kernel: expected a finite optimum, got a failed factorization, NaN or infinity (its "
-            "values are kept). Standardize X and Y, raise noise_variance if rows repeat, or start "
-            "the lengthscales from median_lengthscales."
-        )
 
 
 def _log_density(model: _ExactGPs, rows: Rows) -> Array:

@@ -52,7 +52,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         held = keep_training_data(data, batches=self.takes_batches)
         super().__init__(
             kernel,
-            Gaussian(require_noise(noise_variance)),
+            Gaussian(component_checks.require_noise(noise_variance)),
             mean_function=mean_function,
             num_latent_gps=columns(held)[1],
         )
@@ -132,18 +132,6 @@ def noise_variance(likelihood: Gaussian, dtype: tf.DType) -> tf.Tensor:
     """The noise variance of all rows, a scalar."""
     value = tf.reshape(tf.cast(noise_parameter(likelihood), dtype), [])
     return tf.square(value) if likelihood.variance is None else value
-
-
-def require_noise(value: Any) -> Any:
-    """:raises ValueError: unless ``value`` is a valid noise variance of the likelihood."""
-    lowest = gpflow.config.default_likelihood_positive_minimum()
-    number = checks.as_tensor(value, "noise_variance")
-    if tf.size(number) != 1 or not float(tf.reshape(number, [])) > lowest:
-        raise ValueError(
-            f"noise_variance must be one number above {lowest:g}, the lower bound of GPflow's "
-            f"Gaussian likelihood; got {value!r}."
-        )
-    return value
 
 
 def noise_parameter(likelihood: Any) -> gpflow.Parameter:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow import functions, kernels
 
 from gpflow_sparse.numerics.linalg import FactorizationError
+from gpflow_sparse.validation import checks
 
 _ARD_PARAMETERS = ("lengthscales", "period", "weight_variances")
 _POSITIVE = ("lengthscales", "period", "variance", "scale", "weights")
@@ -160,6 +161,18 @@ def require_jitter(value: Any) -> None:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is not None and not (number and 0.0 <= value < np.inf):
         raise ValueError(f"jitter must be None or a number of at least 0, got {value!r}.")
+
+
+def require_noise(value: Any) -> Any:
+    """:raises ValueError: unless ``value`` is a valid noise variance of GPflow's ``Gaussian``."""
+    lowest = gpflow.config.default_likelihood_positive_minimum()
+    number = checks.as_tensor(value, "noise_variance")
+    if tf.size(number) != 1 or not lowest < float(tf.reshape(number, [])) < np.inf:
+        raise ValueError(
+            f"noise_variance must be one number above {lowest:g}, the lower bound of GPflow's "
+            f"Gaussian likelihood; got {value!r}."
+        )
+    return value
 
 
 def validate_components(module: tf.Module, *, failed: bool = False) -> None:

@@ -284,7 +284,7 @@ ARGUMENTS = {
         "subset_hyperparameters",
         lambda **o: subset_hyperparameters(X, Y, kernels.RBF(), max_iterations=1, **o),
         count="num_rows",
-        positive="noise_variance",
+        noise="noise_variance",
     ),
     **takes("Standardizer.predict_y", partial(SCALER.predict_y, X=X), never="model"),
     **takes("Standardizer.predict_y", partial(SCALER.predict_y, MODEL, X), many="batch_size"),

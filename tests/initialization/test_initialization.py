@@ -227,11 +227,23 @@ def test_outputs_too_large_to_fit_leave_the_kernel_at_its_starting_values():
     assert kernel.variance.numpy() == pytest.approx(2.0, rel=1e-12)
 
 
+def test_a_fit_to_outputs_in_thousands_is_the_fit_to_standardized_ones():
+    X, Y = draw_gp(60)
+    found = []
+    for unit in (1.0, 1e4):
+        kernel = gpflow.kernels.Matern52(variance=unit**2)
+        noise = subset_hyperparameters(X, unit * Y, kernel, noise_variance=0.1 * unit**2)
+        variances = [noise / unit**2, kernel.variance.numpy() / unit**2]
+        found.append([*variances, kernel.lengthscales.numpy()])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+    assert abs(np.log(found[0][0] / 0.1)) > 0.5  # the fit moved
+
+
 def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     X, Y = draw_gp(30)
     kernel = gpflow.kernels.RBF(lengthscales=100.0, variance=1e14)
     before = kernel.variance.numpy()
-    with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
+    with pytest.raises(ValueError, match="log density of the hyperparameters is not finite"):
         subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
     assert kernel.variance.numpy() == before
 

@@ -19,7 +19,7 @@ from gpflow_sparse.models.mixture.component import Component, copy_with_paramete
 from gpflow_sparse.models.mixture.posterior import MixturePosterior
 from gpflow_sparse.models.mixture.reduction import LeftOut, compared_rows, reduced
 from gpflow_sparse.models.mixture.transform import YeoJohnson
-from gpflow_sparse.models.regression import RegressionModel, require_noise
+from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.training_data import columns, with_weights
 from gpflow_sparse.numerics.threads import threads_for
 from gpflow_sparse.validation import checks, component_checks
@@ -430,7 +430,7 @@ def _noise(variance: Any) -> gpflow.Parameter:
     """The noise variance of a component, with its prior."""
     if variance is None:
         return noise_parameter()
-    return log_normal(float(require_noise(variance)), _NOISE_DEVIATION)
+    return log_normal(float(component_checks.require_noise(variance)), _NOISE_DEVIATION)
 
 
 def _require_kernels(kernels: Any) -> list[Kernel]:

@@ -17,7 +17,7 @@ from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.conditioning import condition_blocks
-from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
+from gpflow_sparse.models.regression import noise_parameter, noise_variance
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.softki import batch_evidence
 from gpflow_sparse.models.training_data import (
@@ -105,7 +105,7 @@ class SoftKI(VariationalModel):
         self._kept_back: tuple[np.ndarray, int] | None = None  # rows that `training.fit` held out
         super().__init__(
             Basis(self.basis),
-            Gaussian(require_noise(noise_variance)),
+            Gaussian(component_checks.require_noise(noise_variance)),
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,

@@ -77,10 +77,10 @@ def test_a_fit_that_predicts_other_rows_worse_is_not_written(monkeypatch):
     X, Y = standardized(*repeated_measurements(6))
     kernel = gpflow.kernels.Matern52(lengthscales=median_lengthscales(X))
 
-    def spoil(model, *_):
-        model.kernel.variance.assign(1e-3)
+    def spoil(density, start, **_):
+        return np.concatenate([start[:-2], [np.log(1e-3)], start[-1:]])  # the kernel's variance
 
-    monkeypatch.setattr(hyperparameters, "_maximize", spoil)
+    monkeypatch.setattr(hyperparameters, "find_mode", spoil)
     assert subset_hyperparameters(X, Y, kernel, num_rows=100, noise_variance=0.2) == 0.2
     assert kernel.variance.numpy() == 1.0
     monkeypatch.setattr(hyperparameters, "_log_density", lambda *_: 0.0)
@@ -137,10 +137,10 @@ def fit_table(folder, X, Y, method, *options, **given):
 
 
 def test_a_failed_fit_of_the_start_does_not_end_a_run(tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise ValueError("no optimum")
 
-    monkeypatch.setattr(hyperparameters, "_maximize", fail)
+    monkeypatch.setattr(hyperparameters, "find_mode", fail)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     code, error = fit_table(tmp_path, X, np.sin(X[:, :1]), "svgp")
