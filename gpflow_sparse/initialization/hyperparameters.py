@@ -375,12 +375,17 @@ def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
                 low = -high
             elif parameter is model.noise_variance:
                 low = np.log(_NOISE_FRACTION[parameter.dtype])
-        if not is_positive(parameter):
+        if is_positive(parameter):
+            # a transform takes no values at its own lower bound, and none near it in float32
+            least = np.log(1.001 * transform.forward(tf.constant(-50.0, parameter.dtype)).numpy())
+            bounds += [(max(at + low, least), at + high) for at in np.log(start).flat]
+        elif np.isfinite(high):
+            # an end that the transform cannot take is NaN, which leaves that side without a bound
+            lows = np.fmax(transform.inverse(start * np.exp(low)), -np.inf)
+            highs = np.fmin(transform.inverse(start * np.exp(high)), np.inf)
+            bounds += zip(lows.flat, highs.flat, strict=True)
+        else:
             bounds += [(-np.inf, np.inf)] * start.size
-            continue
-        # a transform takes no values at its own lower bound, and none near it in single precision
-        least = np.log(1.001 * transform.forward(tf.constant(-50.0, parameter.dtype)).numpy())
-        bounds += [(max(at + low, least), at + high) for at in np.ravel(np.log(start))]
     return bounds
 
 

@@ -239,6 +239,17 @@ def test_a_fit_to_outputs_in_thousands_is_the_fit_to_standardized_ones():
     assert abs(np.log(found[0][0] / 0.1)) > 0.5  # the fit moved
 
 
+@pytest.mark.parametrize("lower", [0.0, 0.01])
+def test_a_lengthscale_stays_within_a_factor_of_100_of_its_start(lower):
+    """Also one whose transform has a lower bound, which is searched in another coordinate."""
+    X = np.linspace(0.0, 3.0, 200)[:, None]
+    kernel = gpflow.kernels.RBF()
+    transform = gpflow.utilities.positive(lower=lower)
+    kernel.lengthscales = gpflow.Parameter(0.012, transform=transform)
+    subset_hyperparameters(X, np.sin(X) + 0.5, kernel, noise_variance=0.01)
+    assert kernel.lengthscales.numpy() == pytest.approx(1.2, rel=1e-4)
+
+
 def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     X, Y = draw_gp(30)
     kernel = gpflow.kernels.RBF(lengthscales=100.0, variance=1e14)
