@@ -89,27 +89,28 @@ def mean_cell(records: Sequence[Record], key: str, form: str, spread: str = "") 
 
 
 def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """A table for each metric, with a column for each data set."""
-    paper, found = run.paper, {key_of(record)[:2]: record for record in records}
-    done = {r["dataset"]: r for r in records if r["status"] == "done"}
-    sizes = (
-        f"{name}: {r['num_train']} training and {r['num_test']} test rows"
-        + (f", {r['steps']} steps ({r['epochs']:.0f} epochs)" if "epochs" in r else "")
-        for name, r in done.items()
-    )
+    """A table for each metric, with a column for each data set: means over splits."""
+    paper, found = run.paper, {key_of(record)[:2] for record in records}
+    done: dict[str, list[Record]] = {}
+    for record in records:
+        if record["status"] == "done":
+            done.setdefault(record["dataset"], []).append(record)
     known = {name for _, name in found} | {name for t in paper.published.values() for name in t}
     names = [name for name in paper.datasets if name in known]
-    yield f"Split {records[-1]['split']}. {'; '.join(sizes)}." if done else ""
+    yield f"Split {records[0]['split']}. {'; '.join(map(_size, done.values()))}." if done else ""
 
-    def cell(key: tuple[str, str], form: str) -> str:
-        if key not in found:
-            return "–"
-        return form.format(**found[key]) if found[key]["status"] == "done" else "failed"
+    def cell(row: str, name: str, form: str) -> str:
+        own = records_of(records, row, name)
+        if not own:
+            return "failed" if (row, name) in found else "–"
+        keys = (key for key in own[0] if isinstance(own[0][key], int | float))
+        means = {key: np.mean([record[key] for record in own]) for key in keys}
+        return form.format(**(own[0] | means))
 
     sections = [part for part in paper.sections if part.get("size", run.size) == run.size]
     for section in sections:
         rows = [
-            (row.title, *(cell((row.key, name), section["cell"]) for name in names))
+            (row.title, *(cell(row.key, name, section["cell"]) for name in names))
             for row in run.all_rows
             if any((row.key, name) in found for name in names)
         ]
@@ -122,6 +123,15 @@ def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         yield f"## {section['heading']}" if "heading" in section else ""
         yield section.get("text", "")
         yield grid(("", *names), rows)
+
+
+def _size(records: Sequence[Record]) -> str:
+    """Name, rows and steps of a data set, and its splits if there are several."""
+    last, splits = records[-1], sorted({record["split"] for record in records})
+    text = f"{last['dataset']}: {last['num_train']} training and {last['num_test']} test rows"
+    text += f", {last['steps']} steps ({last['epochs']:.0f} epochs)" if "epochs" in last else ""
+    several = f", means over splits {', '.join(map(str, splits))}"
+    return text + (several if len(splits) > 1 else "")
 
 
 def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
