@@ -1,8 +1,11 @@
 """The inverse of a finite basis's covariance, as a preconditioner of conjugate gradients."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks
 
 
 class Preconditioner:
@@ -30,11 +33,18 @@ class Preconditioner:
         L = linalg.cholesky(precision, "I + A A^T / noise")
         self._R = linalg.solve_triangular(L, scaled)  # [m, N]
 
-    def __call__(self, v: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, v: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """
         :param v: ``[B, N]``.
         :return: ``v Q^-1 [B, N]``, and the sum of ``v Q^-1 v^T`` over the B rows of v.
+        :raises ValueError: for another shape, and for vectors that are not finite.
         """
+        v = checks.require_matrix(v, "v", v.dtype if tf.is_tensor(v) else None)
+        if v.shape[1] not in (None, self._R.shape[1]):
+            raise ValueError(
+                f"v must be row vectors [B, {self._R.shape[1]}], with an entry for each row of X, "
+                f"got shape {tuple(v.shape)}; transpose column vectors."
+            )
         wide = tf.cast(v, tf.float64)
         inside = tf.linalg.matmul(wide, self._R, transpose_b=True)  # v R^T  [B, m]
         solved = (wide - tf.linalg.matmul(inside, self._R)) / self._noise  # [B, N]

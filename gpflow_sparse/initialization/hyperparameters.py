@@ -28,7 +28,7 @@ from gpflow_sparse.initialization.exact_likelihood import (
     lower_factor,
 )
 from gpflow_sparse.initialization.inducing_inputs import in_units
-from gpflow_sparse.initialization.repeated_rows import Rows, held_out, merge_rows
+from gpflow_sparse.initialization.repeated_rows import Rows, copies_of, held_out, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
 from gpflow_sparse.numerics.tracing import with_gradients
@@ -282,7 +282,7 @@ def _require_arguments(
     max_iterations: int,
     noise_variance: float,
 ) -> Rows:
-    """X and Y as tensors, repeated rows merged."""
+    """X and Y as tensors: of copies one row with the sum of their weights, equal inputs merged."""
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
     component_checks.require_noise(noise_variance)
@@ -291,7 +291,13 @@ def _require_arguments(
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
     known = checks.require_known_variance(known_variance, X)
-    return merge_rows(X, Y, checks.require_row_weights(row_weights, X), known_variance=known)
+    weights = checks.require_row_weights(row_weights, X)
+    copies = copies_of(np.asarray(X), np.asarray(Y)) if known is None else None
+    if copies is not None:
+        X, Y = (tf.gather(part, copies.first) for part in (X, Y))
+        summed = np.bincount(copies.of_row, weights)
+        weights = tf.constant(checks.mean_at_most_one(summed), X.dtype)
+    return merge_rows(X, Y, weights, known_variance=known)
 
 
 def _fit(

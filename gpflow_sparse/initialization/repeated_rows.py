@@ -8,14 +8,14 @@ their mean, which is an observation of f with noise s2 / c. With their squared d
 
 whose later factors are evidence for the noise alone.
 
-Weights of rows, and rows that are equal in inputs and outputs, say how much an observation counts
-beside others, not that its output was measured again with the same result: taken as measurements,
-they would be evidence for a noise of zero, which no likelihood of other rows outweighs. The weights
-of equal rows are added to one observation, and where the mean weight of the observations is above
-1, all are divided by it. An observation of weight w then has noise of variance s2 / w, and its
-density the power p, the mean of the weights, which is 1 or less: c is the sum of w over the
-observations of one row of inputs, d is weighted by w, and the exponent -(c - 1) / 2 above becomes
--(r p - 1) / 2 for r observations. The density of weighted rows is one up to a constant.
+A row of weight w, of weights with a mean p of at most 1, has noise of variance s2 / w, and its
+density the power p: c is then the sum of w over the rows of equal inputs, d is weighted by w, and
+the exponent -(c - 1) / 2 above becomes -(r p - 1) / 2 for r rows. The density of weighted rows is
+one up to a constant.
+
+Rows that are equal in inputs and outputs are r measurements for a model, as for any exact GP. For
+starting values and for tables they are copies, see :func:`copies_of`: as measurements with the same
+result they would be evidence for a noise of zero, which no likelihood of other rows outweighs.
 """
 
 import math
@@ -63,13 +63,13 @@ class Rows(NamedTuple):
     Y: tf.Tensor
     """Outputs, or their means, ``[..., n, P]``."""
     counts: tf.Tensor | None = None
-    """How often each row occurs, or the sum of the weights of equal rows, ``[..., n]``; None where
-    none is repeated and rows have no weights."""
+    """How often inputs occur, or sums of the weights of equal ones, ``[..., n]``; None where none
+    repeat and rows have no weights."""
     deviations: tf.Tensor | None = None
     """Squared deviations from the means, summed over repeats and outputs, ``[..., n]``; or None."""
     powers: tf.Tensor | None = None
-    """Sum of the powers of the observations at each row: their number where rows have no weights
-    and no observation occurs twice, ``[..., n]``; or None."""
+    """Sum of the powers of the densities of equal inputs: their number where rows have no weights,
+    ``[..., n]``; or None."""
     known: tf.Tensor | None = None
     """Known noise variances of rows that are not merged, ``[..., n]``; None for 0."""
 
@@ -111,47 +111,15 @@ class Rows(NamedTuple):
         return np.append(each[0], np.sqrt(squares)), np.append(each[1], around[repeated])
 
 
-class Observations(NamedTuple):
-    """Rows of inputs and outputs; some may be equal to others."""
-
-    of_inputs: RowGroups
-    """Groups of rows of equal inputs."""
-    weights: Array | None
-    """The weight of each row ``[N]``, with a mean of at most 1 over observations; None for 1."""
-    powers: Array | None
-    """The power of the density of each row ``[N]``: the mean weight of the observations, divided
-    among equal rows; None for 1."""
-    copies: RowGroups | None = None
-    """Groups of rows that are one observation; None where no row is a copy of another."""
-
-
-def observations(X: Array, Y: Array, row_weights: Array | None = None) -> Observations:
-    """
-    Which rows repeat, and what each counts; see :mod:`gpflow_sparse.initialization.repeated_rows`.
-
-    :param X: ``[N, D]``.
-    :param Y: ``[N, P]``.
-    :param row_weights: positive ``[N]``; None for 1.
-    """
-    X, Y = without_rounding(X), without_rounding(Y)
-    of_inputs = group_rows(X)
-    copies = _copies(of_inputs, X, Y)
-    if row_weights is None and copies is None:
-        return Observations(of_inputs, None, None)
-    given = np.ones(len(X)) if row_weights is None else row_weights
-    multiples = np.ones(len(X)) if copies is None else copies.counts[copies.of_row]
-    mean = given.sum() / np.sum(1.0 / multiples)
-    return Observations(of_inputs, given / max(1.0, mean), min(1.0, mean) / multiples, copies)
-
-
-def _copies(of_inputs: RowGroups, X: Array, Y: Array) -> RowGroups | None:
+def copies_of(X: Array, Y: Array) -> RowGroups | None:
     """
     Groups of rows that are equal in ``X [N, D]`` and in ``Y [N, P]``; None where no row is a copy.
 
     Outputs of few values, such as ratings, are equal by chance. They are not copies unless nearly
     all pairs of rows of equal inputs have them.
     """
-    found = of_inputs
+    X, Y = without_rounding(X), without_rounding(Y)
+    found = of_inputs = group_rows(X)
     if of_inputs.any_repeats:
         found = group_rows(np.concatenate([X, Y], axis=1))
     if not found.any_repeats:
@@ -185,17 +153,15 @@ def merge_rows(
     X: tf.Tensor,
     Y: tf.Tensor,
     row_weights: tf.Tensor | None = None,
-    outputs: Array | None = None,
     known_variance: tf.Tensor | None = None,
 ) -> Rows:
     """
     The distinct rows of a table, in the order in which they occur first; the tensors themselves
-    where none is repeated.
+    where none is repeated. See :mod:`gpflow_sparse.initialization.repeated_rows`.
 
     :param X: ``[N, D]``.
     :param Y: ``[N, P]``.
-    :param row_weights: positive ``[N]``: how much each counts; None for 1.
-    :param outputs: whose equality makes copies, where Y is a transform of them; None for Y.
+    :param row_weights: positive ``[N]``, with a mean of at most 1; None for 1.
     :param known_variance: of the noise of each row ``[N]``, with which rows stay as they are: how
         outputs of equal inputs are weighed depends on the noise that is learned; None for 0.
     :raises ValueError: for rows that also have weights.
@@ -204,14 +170,11 @@ def merge_rows(
         if row_weights is not None:
             raise ValueError("row_weights must be None for rows with a known_variance.")
         return Rows(X, Y, known=known_variance)
-    given = None if row_weights is None else row_weights.numpy()
-    found = observations(X.numpy(), Y.numpy() if outputs is None else outputs, given)
-    groups, parts = found.of_inputs, (found.weights, found.powers)
-    if not groups.any_repeats and found.weights is None:
+    groups = group_rows(without_rounding(X.numpy()))
+    if not groups.any_repeats and row_weights is None:
         return Rows(X, Y)
-    weights, powers = (
-        tf.ones_like(Y[:, 0]) if part is None else tf.constant(part, Y.dtype) for part in parts
-    )
+    weights = tf.ones_like(Y[:, 0]) if row_weights is None else row_weights
+    powers = tf.fill(tf.shape(weights), tf.reduce_mean(weights))
     of_row, num_groups = tf.constant(groups.of_row), len(groups.counts)
 
     def total(of_rows: tf.Tensor) -> tf.Tensor:

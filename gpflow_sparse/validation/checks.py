@@ -385,6 +385,7 @@ def require_range(tensor: tf.Tensor, name: str, missing: bool = False) -> None:
         with tf.init_scope():
             values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
     limit = tensor.dtype.max**0.5 / 1e3
+    remedy = " Drop or fill these rows." if tensor.shape.rank else ""
     with tf.init_scope():
         # `.numpy()`, since AutoGraph would convert `bool`; a comparison with NaN is false
         if tf.size(values).numpy() == 0 or tf.reduce_max(tf.abs(values)).numpy() < limit:
@@ -395,7 +396,7 @@ def require_range(tensor: tf.Tensor, name: str, missing: bool = False) -> None:
         where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
         raise ValueError(
             f"{name} must be finite, but {len(bad)} of its {sizes.size} entries are NaN or "
-            f"infinite, the first at {where}. Drop or fill these rows."
+            f"infinite, the first at {where}.{remedy}"
         )
     place = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
     raise ValueError(

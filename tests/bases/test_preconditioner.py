@@ -81,6 +81,19 @@ def test_it_is_made_outside_of_graphs_and_for_columns_of_the_basis(rng):
     X = rng.normal(size=(5, 3))
     with pytest.raises(ValueError, match="X must have 3 column"):
         grief(X, 4).preconditioner(X[:, :2], NOISE)
+    with pytest.raises(ValueError, match=r"noise_variance must be finite, .* at \(\)\.$"):
+        grief(X, 4).preconditioner(X, np.nan)
     basis = RandomFourier(gpflow.kernels.SquaredExponential(), 4)
     with pytest.raises(ValueError, match=r"outside of tf\.function"):
         tf.function(lambda: basis.preconditioner(X, NOISE), autograph=False)()
+
+
+@pytest.mark.parametrize("v", [np.zeros((5, 1)), np.zeros(5)])
+def test_other_vectors_are_refused(rng, v):
+    X = rng.normal(size=(5, 3))
+    apply = grief(X, 4).preconditioner(X, NOISE)
+    with pytest.raises(ValueError, match="v must be finite"):
+        apply([[np.nan] * 5])
+    for call in (apply, tf.function(apply, autograph=False)):
+        with pytest.raises(ValueError, match="v must be "):
+            call(v)

@@ -255,7 +255,7 @@ def test_the_bound_is_stationary_for_any_likelihood(name):
 OF_EACH_CLASS = [
     *("solvegp_mixed", "solvegp_bernoulli", "odvgp", "basis_svgp_fourier", "qsgp", "rvm"),
     *("swsgp_bernoulli", "swsgp_dense", "swsgp_union", "deep_basis", "solvegpr", "softki"),
-    *("basis_gpr_fourier", "grief_rotated", "mixture", "site_vgp_classes", "gpnn", "gpnn_classes"),
+    *("basis_gpr_fourier", "grief_original", "mixture", "site_vgp_classes", "gpnn", "gpnn_classes"),
 ]
 
 
@@ -294,5 +294,9 @@ def test_rows_that_do_not_fit_are_refused():
     held = models.BasisGPR(tuple(map(tf.Variable, (X, Y))), battery.fourier())
     with pytest.raises(ValueError, match="assign all rows to the variables"):
         held.condition_on(X, Y)
+    rotated = grief(reweighted="rotated")((X, Y))
+    rotated.weights.assign(np.linspace(0.5, 2.0, 9))
+    with pytest.raises(ValueError, match="weights must be 1 for condition_on with"):
+        rotated.condition_on(X, Y)
     with pytest.raises(ValueError, match=r"outside of tf\.function"):
         tf.function(lambda: model.condition_on(X, Y[:, :1]).elbo((X, Y[:, :1])))()

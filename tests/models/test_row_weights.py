@@ -3,11 +3,10 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.kernels import Matern32, Matern52
 
 import gpflow_sparse as gs
-from gpflow_sparse.initialization.repeated_rows import merge_rows
+from gpflow_sparse.initialization.repeated_rows import copies_of
 from gpflow_sparse.kernels import table_kernel
 from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
 from gpflow_sparse.models import (
@@ -43,9 +42,9 @@ def require_same_predictions(first, second, atol=1e-8):
             np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-def mixture(data, **options):
+def mixture(data, transforms=("none", "none"), **options):
     kernels = [table_kernel(Matern32, 2, ard=ard) for ard in (False, True)]
-    return GPMixture(data, kernels, transforms=["none", "yeo-johnson"], num_draws=4, **options)
+    return GPMixture(data, kernels, transforms=transforms, num_draws=4, **options)
 
 
 @pytest.mark.nightly
@@ -83,15 +82,36 @@ ABOVE_ONE = [1.01, 1.3, 2.0, 10.0]
 
 def test_weights_above_one_are_divided_by_their_mean():
     for weight in ABOVE_ONE:
-        models = mixture((X, Y), row_weights=np.full(N, weight)), mixture((X, Y))
+        names = ["none", "yeo-johnson"]
+        models = [mixture((X, Y), names, row_weights=w) for w in (np.full(N, weight), None)]
         np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-12)
 
 
-def test_copies_of_rows_are_no_evidence_on_the_noise():
-    """Of rows twice, the likelihood has its mode where it has for once, and not at no noise."""
-    twice = (np.concatenate([part, part]) for part in (X, Y))
-    models = mixture(tuple(twice)), mixture((X, Y))
-    np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-12)
+def test_equal_rows_are_measurements_of_models_as_of_an_exact_gp():
+    """Of rows 1 to 3 times, some of them again by ``condition_on``, and with known variances."""
+    data = X.repeat(COUNTS, 0), Y.repeat(COUNTS, 0)
+    some = tuple(part[:9] for part in data)
+    kernel, options = Matern52(), {"noise_variance": 0.1}
+    mixed = GPMixture(data, [kernel], **options)
+    nearest = NearestNeighborGP(data, kernel, num_neighbors=2 * N, **options)
+    exact = gpflow.models.GPR(data, kernel, **options)
+    again = tuple(np.concatenate(pair) for pair in zip(data, some, strict=True))
+    for model in (mixed, nearest):  # the jitter of both is 1e-6 of the variance
+        require_same_predictions(exact, model, atol=1e-5)
+        expected = gpflow.models.GPR(again, kernel, **options)
+        require_same_predictions(expected, model.condition_on(*some), atol=1e-5)
+    np.testing.assert_allclose(mixed.elbo(), exact.log_marginal_likelihood(), rtol=1e-5)
+    require_same_predictions(nearest, nearest.of_rows(np.arange(N)))
+    known = np.full(len(data[0]), 0.06)
+    model = NearestNeighborGP(
+        data, kernel, num_neighbors=2 * N, noise_variance=0.04, known_variance=known
+    )
+    moments = zip(model.predict_f(NEW), exact.predict_f(NEW), strict=True)
+    for found, expected in moments:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_copies_of_rows_are_no_evidence_on_the_noise_of_starting_values():
     some = tuple(np.concatenate([part, part[:12] * (1.0 + 2e-16)]) for part in (X, Y))
     kernels = [Matern52(lengthscales=[1.0, 1.0]) for _ in range(2)]
     noises = [
@@ -106,11 +126,9 @@ def test_other_outputs_of_equal_rows_are_measurements():
     r = np.random.default_rng(0)
     places = np.repeat(r.normal(size=(20, 2)), 12, axis=0)
     ratings = np.clip(np.round(3.0 + places[:, :1] + 0.7 * r.normal(size=(240, 1))), 1, 5)
-    rows = merge_rows(tf.constant(places), tf.constant(ratings))
-    np.testing.assert_array_equal(rows.counts, np.full(20, 12.0))
-    np.testing.assert_array_equal(rows.powers, np.full(20, 12.0))
-    doubled = merge_rows(*(tf.constant(np.repeat(part[::12], 2, 0)) for part in (places, ratings)))
-    np.testing.assert_array_equal(doubled.powers, np.ones(20))
+    assert copies_of(places, ratings) is None
+    doubled = copies_of(*(np.repeat(part[::12], 2, 0) for part in (places, ratings)))
+    np.testing.assert_array_equal(doubled.counts, np.full(20, 2))
 
 
 @pytest.mark.parametrize("count", [1, 7, 2 * N])

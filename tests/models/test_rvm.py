@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
+from gpflow_sparse.inference.calibration import Calibration
 from tests.models.test_qsgp import factor
 from tests.oracles import qsgp
 
@@ -121,8 +122,13 @@ def test_few_vectors_of_a_noisy_sinc_are_relevant(trained):
 
 @pytest.mark.nightly
 def test_pruning_keeps_the_predictions(trained):
-    X, Y, model = trained
+    X, Y, trained_model = trained
+    model = gpflow.utilities.deepcopy(trained_model)
+    model.calibration, model.jitter = Calibration(function=1.2, noise=2.0), 1e-5
+    model.standardizer = gs.Standardizer([0.5], [2.0])
     small = model.prune()
+    assert (small.jitter, repr(small.calibration)) == (1e-5, repr(model.calibration))
+    np.testing.assert_array_equal(small.standardizer.x_mean, [0.5])
     vectors = model.relevance_vectors()
     np.testing.assert_array_equal(small.basis.centers, vectors)
     assert small.basis.num_basis == len(vectors) + 1  # and the constant

@@ -276,6 +276,12 @@ class GRIEF(WeightSpaceModel):
         return to_svgp(self, num_data, keep_residual=self.objective != "likelihood")
 
     def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        if self.reweighted == "rotated" and not np.allclose(self._weights(), 1.0):
+            raise ValueError(
+                "weights must be 1 for condition_on with reweighted='rotated': they belong to "
+                "functions that the old rows define. Make a new GRIEF model of all rows, or take "
+                "reweighted='original'."
+            )
         super()._add_rows(data)
         if self._statistics is not None:
             rows = self.basis, data, self.mean_function, self.dtype, self._kernel_diagonal

@@ -13,7 +13,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.inference import laplace
 from gpflow_sparse.inference.log_parameters import LogParameters
 from gpflow_sparse.inference.marginal_likelihood import log_density
-from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows, observations
+from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.kernels.function import KernelFunction
 from gpflow_sparse.models.mixture.likelihood import (
     ClosedFormLikelihood,
@@ -86,16 +86,14 @@ class Component(tf.Module):
     ) -> Rows:
         """Distinct rows with the means of their transformed outputs."""
         transformed = Y if self.transform is None else self.transform.forward(Y)
-        return merge_rows(X, transformed, row_weights, Y.numpy(), known_variance)
+        return merge_rows(X, transformed, row_weights, known_variance)
 
-    def log_slope(self, X: tf.Tensor, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
-        """The sum over observations of the logarithms of the derivatives of the transform."""
+    def log_slope(self, Y: tf.Tensor, row_weights: tf.Tensor | None) -> tf.Tensor:
+        """The sum over rows of the logarithms of the derivatives of the transform, times p."""
         if self.transform is None:
             return tf.zeros([], Y.dtype)
-        each = self.transform.log_derivative(Y)
-        weights = None if row_weights is None else row_weights.numpy()
-        powers = observations(X.numpy(), Y.numpy(), weights).powers
-        return tf.reduce_sum(each if powers is None else powers[:, None] * each)
+        power = 1.0 if row_weights is None else tf.reduce_mean(row_weights)
+        return power * tf.reduce_sum(self.transform.log_derivative(Y))
 
     def log_likelihood(self, rows: Rows) -> tf.Tensor:
         """

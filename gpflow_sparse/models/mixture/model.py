@@ -198,7 +198,7 @@ class GPMixture(RegressionModel):
                 start = time.perf_counter()
                 if number and seconds is not None and start - begin + longest > seconds:
                     break
-                log_slope = float(component.log_slope(self.data[0], self.data[1], self.row_weights))
+                log_slope = float(component.log_slope(self.data[1], self.row_weights))
                 found = None
                 if component.parameters:
                     rows = self._rows(component)
@@ -359,7 +359,7 @@ class GPMixture(RegressionModel):
     def _log_likelihoods(self) -> list[tf.Tensor]:
         return [
             component.log_likelihood(self._rows(component))
-            + component.log_slope(self.data[0], self.data[1], self.row_weights)
+            + component.log_slope(self.data[1], self.row_weights)
             for component in self.components
         ]
 

@@ -10,7 +10,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
-from gpflow_sparse.initialization.repeated_rows import observations
+from gpflow_sparse.initialization.repeated_rows import copies_of
 from gpflow_sparse.models.nearest_neighbor.leave_one_out import (
     loss_closure,
     neighbors_among,
@@ -90,8 +90,9 @@ class NearestNeighborGP(RegressionModel):
         known_variance: Any = None,
     ) -> None:
         """
-        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied. Rows that are copies of
-            others in X and Y, and in their known variances, are merged, and their weights added.
+        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied. Rows that are equal in
+            X and Y, and in their known variances, are kept as one with the sum of their weights,
+            which the objective leaves out together.
         :param kernel: one output, shared by all columns of Y.
         :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param noise_variance: start of ``model.likelihood.variance``.
@@ -137,19 +138,17 @@ class NearestNeighborGP(RegressionModel):
 
     def _set_observations(self, row_weights: tf.Tensor | None) -> None:
         """
-        Keep one row for each observation: a row that is left out would be known from its copies.
+        Keep one of rows that are copies: a row that is left out would be known from the others.
         """
-        X, Y = self.data
-        given = None if row_weights is None else row_weights.numpy()
-        outputs = Y.numpy()
+        X, outputs = (part.numpy() for part in self.data)
         if self.known_variance is not None:
             outputs = np.column_stack([outputs, self.known_variance])
-        found = observations(X.numpy(), outputs, given)
-        if found.copies is not None:
-            self.data = tuple(tf.gather(part, found.copies.first) for part in self.data)
+        copies = copies_of(X, outputs)
+        if copies is not None:
+            self.data = tuple(tf.gather(part, copies.first) for part in self.data)
             if self.known_variance is not None:
-                self.known_variance = tf.gather(self.known_variance, found.copies.first)
-            row_weights = tf.constant(np.bincount(found.copies.of_row, found.weights), X.dtype)
+                self.known_variance = tf.gather(self.known_variance, copies.first)
+            row_weights = tf.constant(np.bincount(copies.of_row, row_weights), X.dtype)
         self.row_weights = row_weights
 
     def elbo(self) -> tf.Tensor:
@@ -229,8 +228,9 @@ class NearestNeighborGP(RegressionModel):
             self.kernel,
             num_neighbors=self.neighbors.num_neighbors,
             mean_function=self.mean_function,
-            row_weights=weights,
         )
+        if weights is not None:  # not divided by their mean
+            made._set_rows(weights, self.neighbors.num_neighbors)
         made.likelihood, made.jitter = self.likelihood, self.jitter
         return made
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
@@ -13,6 +12,7 @@ from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inference.subsampling import Functions
 from gpflow_sparse.models.qsgp.model import QSGP
 from gpflow_sparse.models.qsgp.step import SubsampledStep
+from gpflow_sparse.models.regression import copies
 from gpflow_sparse.validation import checks
 
 # Limits of precisions, for float32 and Cholesky factorizations.
@@ -91,7 +91,8 @@ class RVM(QSGP):
 
     def prune(self, threshold: float = 1e4) -> "RVM":
         """
-        A new model with the relevant functions only (and the head and the constant).
+        A new model with the relevant functions only (and the head and the constant), and with the
+        calibration, standardizer and jitter of this one.
 
         :raises ValueError: if no function would be left to sample.
         """
@@ -104,8 +105,9 @@ class RVM(QSGP):
             raise ValueError(
                 f"threshold must leave at least one center; none has a precision below {threshold}."
             )
-        parts = (self.basis.kernel, self.likelihood, self.mean_function)
-        kernel, likelihood, mean_function = map(gpflow.utilities.deepcopy, parts)
+        kernel, likelihood, mean_function, standardizer = copies(
+            self.basis.kernel, self.likelihood, self.mean_function, self.standardizer
+        )
         options = ["num_data", "covariance", "variance_reduction"]
         options += ["num_latent_gps", "num_control_rows", "support"]
         small = RVM(
@@ -125,6 +127,8 @@ class RVM(QSGP):
             small.q_block.assign(self.q_block)
         if small.q_columns is not None and self.q_columns is not None:
             small.q_columns.assign(self.q_columns.numpy()[tail])
+        small.jitter, small.standardizer = self.jitter, standardizer
+        small.calibration = self.calibration
         return small
 
     def _relevant(self, threshold: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpflow_sparse.initialization.repeated_rows import observations
+from gpflow_sparse.initialization import repeated_rows
 from gpflow_sparse.numerics.row_groups import RowGroups
 from gpflow_sparse.tables.reading.cells import cells_of, numbers
 from gpflow_sparse.validation.checks import mean_at_most_one
@@ -61,7 +61,7 @@ def copies_of(inputs: pd.DataFrame, Y: np.ndarray) -> RowGroups | None:
     """
     used = inputs.drop(columns=identifiers_of(inputs))
     codes = [pd.factorize(used.iloc[:, j])[0] for j in range(used.shape[1])]
-    return observations(np.stack(codes, axis=1).astype(np.float64), Y).copies if codes else None
+    return repeated_rows.copies_of(np.stack(codes, 1).astype(np.float64), Y) if codes else None
 
 
 def identifiers_of(frame: pd.DataFrame) -> list[str]:
