@@ -166,13 +166,14 @@ def require_row_weights(value: Any, X: tf.Tensor) -> tf.Tensor | None:
     """
     if value is None:
         return None
-    weights = as_tensor(value, "row_weights", tf.float64)
-    if weights.shape != X.shape[:1] or not np.all(np.isfinite(weights) & (weights.numpy() > 0.0)):
+    with tf.init_scope():  # checked again where a model is first called while tracing
+        weights = as_tensor(value, "row_weights", tf.float64).numpy()
+    if weights.shape != X.shape[:1] or not np.all(np.isfinite(weights) & (weights > 0.0)):
         raise ValueError(
             f"row_weights must be {X.shape[0]} positive numbers, one for each row, got "
-            f"{type(value).__name__} of shape {tuple(weights.shape)}; leave out rows of weight 0."
+            f"{type(value).__name__} of shape {weights.shape}; leave out rows of weight 0."
         )
-    return tf.cast(mean_at_most_one(weights.numpy()), X.dtype)
+    return tf.constant(mean_at_most_one(weights), X.dtype)
 
 
 def require_known_variance(value: Any, X: Any) -> tf.Tensor | None:
@@ -184,9 +185,10 @@ def require_known_variance(value: Any, X: Any) -> tf.Tensor | None:
     if value is None:
         return None
     if isinstance(X, tf.Tensor):
-        known = as_tensor(value, "known_variance", X.dtype)
-        if known.shape == X.shape[:1] and bool(tf.reduce_all(known >= 0.0)):
-            return known
+        with tf.init_scope():
+            known = as_tensor(value, "known_variance", X.dtype)
+            if known.shape == X.shape[:1] and np.all(known >= 0.0):
+                return known
     raise ValueError(
         "known_variance must be a number of at least 0 for each row of data, which must be arrays; "
         f"got {type(value).__name__} of shape {np.shape(value)} for X of shape {tuple(X.shape)}."

@@ -3,13 +3,16 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from gpflow.kernels import Matern32, Matern52
 
 import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.initialization.repeated_rows import copies_of
 from gpflow_sparse.kernels import table_kernel
 from gpflow_sparse.likelihoods import BernoulliLogit, OneVersusRest
 from gpflow_sparse.models import (
+    SOLVEGPR,
     GPMixture,
     NearestNeighborClassifier,
     NearestNeighborGP,
@@ -182,6 +185,31 @@ def test_sites_of_weights_are_those_of_repeated_rows(num_classes):
     assert weighted.fit_sites()
     np.testing.assert_allclose(weighted.elbo(), repeated.elbo(), rtol=1e-10)
     require_same_predictions(repeated, weighted)
+
+
+def neighbors(**options):
+    return NearestNeighborGP((X, Y), Matern52(), num_neighbors=9, **options)
+
+
+MODELS = {
+    "mixture": lambda: mixture((X, Y), row_weights=REAL),
+    "mixture of known variances": lambda: mixture((X, Y), known_variance=REAL),
+    "neighbors": lambda: neighbors(row_weights=REAL),
+    "neighbors of known variances": lambda: neighbors(known_variance=REAL),
+    "classes": lambda: NearestNeighborClassifier((X, LABELS), Matern52(), 3, row_weights=REAL),
+    "sites": lambda: SiteVGP((X, Y), Matern52(), gpflow.likelihoods.Gaussian(), row_weights=REAL),
+    "solvegpr": lambda: SOLVEGPR(
+        (X, Y), Matern52(), OrthogonalInducingVariables(X[:5], X[5:8]), known_variance=REAL
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_call_may_be_in_a_graph(name):
+    model = MODELS[name]()
+    found = tf.function(model.predict_f, autograph=False)(NEW)
+    for graph, eager in zip(found, model.predict_f(NEW), strict=True):
+        np.testing.assert_allclose(graph, eager, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [GPMixture, NearestNeighborGP, SiteVGP])

@@ -113,7 +113,8 @@ class GPMixture(RegressionModel):
         known_variance: Any = None,
     ) -> None:
         """
-        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; best standardized.
+        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied; best standardized. Rows
+            that are equal in X and Y are evidence for little noise.
         :param kernels: one for each component, single-output, without parameters in common;
             :func:`gpflow_sparse.kernels.table_kernel` makes such kernels. :meth:`integrate` needs a
             prior for every trainable parameter.
