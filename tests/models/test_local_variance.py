@@ -89,6 +89,8 @@ def test_factors_of_other_parameters_are_refused(always, tmp_path):
     np.testing.assert_allclose(compiled(X)[1], before, rtol=1e-12)
     gs.save(model, tmp_path / "model")
     loaded = gs.load(tmp_path / "model")
+    first_call = tf.function(loaded.predict_y, autograph=False)(X)
+    np.testing.assert_allclose(first_call[1], before, rtol=1e-12)
     np.testing.assert_array_equal(loaded.predict_y(X)[1], before)
     for each in (model, loaded):
         each.likelihood.variance.assign(12.0 * NOISE)

@@ -126,7 +126,7 @@ class LocalVariance(tf.Module):
         sound = isinstance(getattr(self, "_snapshot", None), Snapshot)
         sound = sound and all(tf.is_tensor(part) and part.dtype == dtype for part in parts)
         sound = sound and all(tuple(part.shape) == (num_places,) for part in parts)
-        sound = sound and all(bool(tf.reduce_all(part >= 0.0)) for part in parts)
+        sound = sound and all(np.all(part.numpy() >= 0.0) for part in parts)
         sound = sound and all(0.0 < number < math.inf for number in numbers)
         if not sound or type(self.num_nearest) is not int or self.num_nearest < 0:
             raise ValueError(
