@@ -80,6 +80,15 @@ def test_a_weight_divides_the_noise_variance_of_an_exact_gp(tmp_path):
     np.testing.assert_array_equal(loaded.predict_f(NEW), model.predict_f(NEW))
 
 
+def test_the_jacobian_of_a_transform_has_the_power_of_the_densities():
+    options = {"noise_variance": 0.1, "row_weights": REAL}
+    model = GPMixture((X, Y), [Matern52()], transforms=["yeo-johnson"], **options)
+    transform = model.components[0].transform
+    plain = GPMixture((X, transform.forward(Y)), [Matern52()], **options)
+    expected = 0.9 * np.sum(transform.log_derivative(Y))
+    np.testing.assert_allclose(model.elbo() - plain.elbo(), expected, rtol=1e-8)
+
+
 ABOVE_ONE = [1.01, 1.3, 2.0, 10.0]
 
 
