@@ -18,7 +18,7 @@ PARTS = {
     "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
     "gpnn_parts": ("gpnn_parts", ("kin8nm", "elevators", "skillcraft"), None),
-    "solvegp_full": ("solvegp", ("kin40k", "protein", "elevators"), None),
+    "solvegp_full": ("solvegp", (), None),
 }
 SIZES = ("-quick", "-full")
 WHOLE = (
