@@ -108,7 +108,7 @@ CEILINGS = {
     "tests/initialization": 608,
     "tests/kernels": 506,
     "tests/likelihoods": 594,
-    "tests/models": 6041,
+    "tests/models": 6039,
     "tests/numerics": 849,
     "tests/oracles": 2477,
     "tests/persistence": 2024,

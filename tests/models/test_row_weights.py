@@ -201,8 +201,6 @@ def neighbors(**options):
 
 
 MODELS = {
-    "mixture": lambda: mixture((X, Y), row_weights=REAL),
-    "mixture of known variances": lambda: mixture((X, Y), known_variance=REAL),
     "neighbors": lambda: neighbors(row_weights=REAL),
     "neighbors of known variances": lambda: neighbors(known_variance=REAL),
     "classes": lambda: NearestNeighborClassifier((X, LABELS), Matern52(), 3, row_weights=REAL),
