@@ -12,7 +12,7 @@ import gpflow_sparse as gs
 
 
 def draw(num_rows, rng):
-    """Noisy values of a curve, of which the middle is not seen."""
+    """Noisy values of a curve without its middle."""
     X = rng.uniform(0.0, 1.0, size=(num_rows, 1))
     X = np.where(X < 0.5, X - 1.8, X + 0.4)
     return X, np.sin(3.0 * X) + 0.4 * X + 0.15 * rng.normal(size=X.shape)

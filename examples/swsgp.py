@@ -1,4 +1,4 @@
-"""SWSGP: thousands of inducing points, of which each row sees its nearest.
+"""SWSGP: thousands of inducing points; each row uses its nearest ones.
 
 20,000 noisy values of a rough surface. Training starts from one pass over the rows; after it q is
 replaced by the best one for the hyperparameters found.

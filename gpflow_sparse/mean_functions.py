@@ -230,8 +230,8 @@ class TreeLogits(gpflow.functions.MeanFunction):
     The scale s and the constants c are hyperparameters; the trees g are fixed. Log odds of trees
     that were fitted to the label of a row are too certain for training. An input that equals one of
     the ``rows`` therefore has the log odds given for it, which other trees predict; every other
-    input has those of all trees. Inputs are compared as numbers of 32 bits, since a change of units
-    and back changes last bits of 64, by a hash, in O(log n) time.
+    input has the log odds of all trees. Inputs are compared as numbers of 32 bits, since a change
+    of units and back changes last bits of 64, by a hash, in O(log n) time.
     """
 
     def __init__(self, trees: BoostedTrees, rows: Any, logits: Any) -> None:

@@ -1,4 +1,4 @@
-"""The public functions :func:`save` and :func:`load`, of models and of fitted estimators."""
+"""The public functions :func:`save` and :func:`load` for models and fitted estimators."""
 
 import os
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ def save(model: Any, path: str | os.PathLike) -> None:
 
     The file holds the whole model: values, transforms, priors, trainable flags,
     names, shared parts, the standardizer, and for models like GPR the data. It holds no
-    code and no pickle. It is written as a whole or not at all. Of an estimator it also holds the
+    code and no pickle. It is written as a whole or not at all. For an estimator it also holds the
     encoding of the columns, the labels and the parameters; a kernel or a likelihood that is a
     parameter becomes the kernel or the likelihood of the model.
 

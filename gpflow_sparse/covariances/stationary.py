@@ -86,7 +86,7 @@ def unmapped(kernel: Kernel, *inputs: Any) -> tuple[Any, ...]:
 
 
 def is_map(kernel: Kernel) -> bool:
-    """Whether a kernel is a :class:`~gpflow_sparse.kernels.LinearMap`, of a folder above."""
+    """Whether a kernel is a :class:`~gpflow_sparse.kernels.LinearMap`, from a folder above."""
     return hasattr(kernel, "mapped")
 
 

@@ -75,7 +75,7 @@ def image_shape_of(num_columns: int) -> ImageShape:
         if side and channels * side**2 == num_columns:
             return side, side, channels
     raise ValueError(
-        f"image_shape is missing: {num_columns} columns are no square image of 1 or 3 channels; "
+        f"image_shape is missing: {num_columns} columns are not a square image of 1 or 3 channels; "
         "give height, width and channels"
     )
 

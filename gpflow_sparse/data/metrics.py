@@ -156,8 +156,8 @@ def ks_uniform(values: np.ndarray) -> float:
     """Kolmogorov-Smirnov distance of a sample from the uniform distribution on [0, 1].
 
     :param values: values in [0, 1], any shape, such as results of :func:`pit`.
-    :return: the largest distance between the two distribution functions, in [0, 1]. Of n uniform
-        numbers it exceeds 1.36 / sqrt(n) one time in twenty.
+    :return: the largest distance between the two distribution functions, in [0, 1]. For n
+        uniform numbers it exceeds 1.36 / sqrt(n) one time in twenty.
     :raises ValueError: for no values, or values outside [0, 1].
     """
     values = np.asarray(values, dtype=np.float64).reshape(-1)
@@ -217,8 +217,8 @@ def rejection_curve(
 ) -> np.ndarray:
     """Accuracy of the points that are kept when the least certain ones are rejected.
 
-    Of N points the ceil(f N) with the largest top probabilities are kept; of points with equal ones
-    that are kept in part, the expected accuracy of a random choice counts.
+    The ceil(f N) of N points with the largest top probabilities are kept; where points with equal
+    ones are kept in part, the expected accuracy of a random choice counts.
 
     :param fractions: fractions f to keep [F], each in (0, 1].
     :return: accuracies [F], in [0, 1]; the last is 1 - error rate if f is 1.
@@ -274,12 +274,12 @@ def reliability(
 
 
 def _average(values: np.ndarray, row_weights: np.ndarray | None) -> float:
-    """The mean of all entries [N,P] or [N], of rows with these weights [N] or with equal ones."""
+    """The mean of all entries [N,P] or [N], where rows have these weights [N] or equal ones."""
     return float(np.average(values.reshape(len(values), -1).mean(axis=1), weights=row_weights))
 
 
 def _checked(**arrays: np.ndarray) -> list[np.ndarray]:
-    """The arrays as float64: of one shape [N,P] or [N], finite, not empty; variances positive."""
+    """The arrays as float64: one shape [N,P] or [N], finite, not empty; variances positive."""
     checked = {name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
     shape = checked["Y"].shape
     if len(shape) not in (1, 2) or 0 in shape:

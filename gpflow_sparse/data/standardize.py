@@ -193,7 +193,7 @@ class Standardizer(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances [N,P] in original units of Gaussians, in graphs too.
 
-        Of transformed outputs by :meth:`to_original_summary`.
+        For transformed outputs, by :meth:`to_original_summary`.
         """
         if self.y_mean is None or self.y_scale is None:
             return mean, variance
@@ -283,8 +283,8 @@ class Standardizer(tf.Module):
         :param model: a GPflow model trained on standardized data, see :meth:`transform`.
         :param X: inputs in original units [N,D].
         :param batch_size: the number of rows per call of the model, which bounds the memory.
-        :return: means [N,P] and variances [N,P] in original units, noise included; of transformed
-            outputs those of a Gaussian with the moments that the model predicts.
+        :return: means [N,P] and variances [N,P] in original units, noise included; for
+            transformed outputs, moments under a Gaussian with the moments the model predicts.
         :raises ValueError: for wrong inputs or a batch size below 1.
         """
         parts = _in_batches(model, "predict_y", batch_size, self.transform_inputs(X))

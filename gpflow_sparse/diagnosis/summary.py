@@ -43,7 +43,7 @@ def diagnostics(
       ``training_gap`` the difference between this bound and elbo. ``inducing_gap`` is
       ``inducing_gap_from`` ("exact" or "upper") minus collapsed. Elbo and gaps also come
       ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
-    - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;
+    - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means, with ``rows``;
       ``unexplained``, the mean fraction of the prior variance not explained by inducing points;
       ``rmse``, ``mean_squared_z`` (squared errors over predicted variance, 1 if calibrated) and
       ``coverage_95`` for Gaussian likelihoods; ``error_rate`` for classes; ``center``, the mean

@@ -75,7 +75,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     if not basis.is_projection:
         raise ValueError(
             f"kernel must be gs.kernels.Basis(basis): {type(basis).__name__} only approximates its "
-            f"{type(kernel).__name__}, so its weights are no inducing variables of it."
+            f"{type(kernel).__name__}, so its weights cannot be inducing variables."
         )
 
 

@@ -183,7 +183,7 @@ class NeighborInducingPoints(InducingVariables):
         """
         The units of the columns that the kernel reads in which distances are taken: lengthscales
         relative to the first, ``[D']`` or a scalar, rounded. None for kernels whose value does not
-        fall with a distance. Of a :class:`~gpflow_sparse.kernels.LinearMap` those of mapped inputs.
+        fall with a distance. For a :class:`~gpflow_sparse.kernels.LinearMap`: of mapped inputs.
         """
         (kernel,) = unmapped(kernel)
         if not isinstance(kernel, IsotropicStationary):

@@ -43,7 +43,7 @@ class Calibration(tf.Module):
     """
 
     originals: list[np.ndarray] | None = None
-    """Of GPflow's own models: unconstrained values of the changed parameters before the change."""
+    """For GPflow's own models: unconstrained values of the changed parameters before the change."""
     rescaled: list[np.ndarray] | None = None
     """The same after it; training may have changed the parameters again."""
 

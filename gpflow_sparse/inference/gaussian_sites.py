@@ -5,7 +5,7 @@ With prior ``f ~ N(mu, K)`` at N rows and sites ``exp(b_n f_n - lambda_n f_n^2 /
     q(f) = N(m, V),    V = (K^-1 + Lambda)^-1,    K^-1 (m - mu) = alpha = b - Lambda m,
 
 independently for each of P latent functions. K is never inverted: with ``S = Lambda^1/2`` and ``B =
-I + S K S = L L^T``, of which all eigenvalues are at least 1,
+I + S K S = L L^T``, whose eigenvalues are all at least 1,
 
     alpha = c - S B^-1 S K c,    c = b - Lambda mu,
     V     = K - K S B^-1 S K.
@@ -123,7 +123,7 @@ def site_pass(
     The compiled function from ``K [N, N]``, ``mu [N, P]`` and sites, all float64, to a
     :class:`Pass`: some 2 P N^3 / 3 operations. What cannot be computed is NaN.
 
-    :param likelihood: of which the variational expectations are sums over latent functions, or
+    :param likelihood: its variational expectations are sums over latent functions, or
         concave in their variances; its parameters are read at every call.
     :param row_weights: factors of the expectations of each row ``[N]``; None for 1.
     """

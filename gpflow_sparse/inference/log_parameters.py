@@ -165,7 +165,7 @@ class LogParameters:
 
 
 def _log_density(parameter: gpflow.Parameter, entries: tf.Tensor, positive: bool) -> tf.Tensor:
-    """Log prior density of the logarithms, or of the unconstrained values, of one parameter."""
+    """Log prior density of the logarithms, or the unconstrained values, of one parameter."""
     transform: Any = parameter.transform
     prior: Any = parameter.prior
     on = parameter.prior_on

@@ -45,8 +45,8 @@ def nearest_sites_moments(
     kernel: Kernel, X: tf.Tensor, places: tf.Tensor, targets: tf.Tensor, precisions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Mean and variance of f ``[n, P]`` at each row given Gaussian sites around it, of which each has
-    a precision of its own for each output:
+    Mean and variance of f ``[n, P]`` at each row given Gaussian sites around it, each with a
+    precision for each output:
 
         mean = k^T (K + diag(1 / tau))^-1 t,      var = k(x, x) - k^T (K + diag(1 / tau))^-1 k.
 

@@ -104,7 +104,7 @@ def tempered_densities(log_probabilities: Array, labels: Array) -> Densities:
 
 
 TEMPERATURE_DEVIATION = 0.5
-"""Of the logarithm of a temperature a priori: three out of four are between 0.56 and 1.8."""
+"""Prior deviation of the log of a temperature: three out of four are between 0.56 and 1.8."""
 
 
 def best_temperature(

@@ -134,7 +134,7 @@ def has_closed_form(
     kernel: Kernel, rows: Rows, noise_variance: gpflow.Parameter, trainable: Sequence[Any]
 ) -> bool:
     """
-    Whether the classes here take a kernel, rows, and these parameters to train: those of one
+    Whether the classes here take a kernel, rows, and these parameters to train: parameters of one
     stationary kernel in float64, positive by GPflow's default transform, with log-normal priors.
     """
     base, _ = unmapped(kernel, rows.X)

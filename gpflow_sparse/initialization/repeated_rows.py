@@ -74,7 +74,7 @@ class Rows(NamedTuple):
     """Known noise variances of rows that are not merged, ``[..., n]``; None for 0."""
 
     def take(self, indices: Any) -> "Rows":
-        """Some of the rows, of indices of any shape."""
+        """The rows with these indices, which may have any shape."""
         return Rows(*(None if part is None else tf.gather(part, indices) for part in self))
 
     def noises(self, noise_variance: tf.Tensor) -> tf.Tensor:
@@ -95,8 +95,8 @@ class Rows(NamedTuple):
         self, noise_variance: tf.Tensor, mean: tf.Tensor, var: tf.Tensor
     ) -> tuple[np.ndarray, np.ndarray]:
         """
-        Errors of all outputs in predicted standard deviations: those of the means, and root mean
-        squares of the outputs around these; and how many each stands for.
+        Errors of all outputs in predicted standard deviations: errors of the means, and root mean
+        squares of the outputs around the means; and how many outputs each stands for.
 
         :param mean: predicted ``[n, P]``.
         :param var: of the means, noise included ``[n, 1]``.

@@ -113,8 +113,8 @@ class NegativeBinomial(_Counts):
         log p(y | f) = lgamma(y + 1/a) - lgamma(1/a) - lgamma(y + 1)
                        + y (f + log a) - (y + 1/a) log(1 + a exp(f))
 
-    is concave in f. Of the expected logarithm only ``E log(1 + a exp(f))`` is by quadrature; mean
-    and variance of y are in closed form; and expected densities are by the trapezoid rule about the
+    is concave in f. In its expectation only ``E log(1 + a exp(f))`` is by quadrature; mean and
+    variance of y are in closed form; expected densities are by the trapezoid rule about the
     mode of the integrand, since large counts determine f far better than q may.
 
     :param dispersion: start of ``a``, ``model.likelihood.dispersion``; positive.
@@ -173,8 +173,8 @@ class ZeroInflatedPoisson(_Counts):
     Counts that are 0 with a probability w, whatever f is, and else Poisson of the rate ``mu =
     exp(f)``: ``p(0 | f) = w + (1 - w) exp(-mu)``.
 
-    Expected logarithms and densities of positive counts are as those of Poisson counts, the former
-    in closed form; those of 0 are by quadrature. Mean and variance are in closed form. The
+    Expected logarithms and densities of positive counts are as for Poisson counts, the logarithms
+    in closed form; at 0 both are by quadrature. Mean and variance are in closed form. The
     logarithm of ``p(0 | f)`` is not concave in f.
 
     :param zero_probability: start of w, ``model.likelihood.zero_probability``; between 0 and 1.

@@ -68,7 +68,7 @@ class MissingOutputs(likelihoods.Likelihood):
         return tf.reduce_sum(tf.where(known, each, tf.zeros_like(each)), axis=-1)
 
     def _require_common(self, X: TensorType, F: tf.Tensor, Y: tf.Tensor) -> None:
-        """:raises ValueError: for parameters that would be read as those of other outputs."""
+        """:raises ValueError: for parameters that would be read as another output's."""
         with contextlib.suppress(ShapeMismatchError):
             if self.base._scalar_log_prob(X, F, Y).shape[-1] == 1:
                 return

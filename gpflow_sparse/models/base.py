@@ -214,8 +214,8 @@ class SparseGPModel(GPModel):
     @public_method()
     def condition_on(self, X: tf.Tensor, Y: tf.Tensor) -> Any:
         """
-        A new model that has also seen these rows, without training: hyperparameters, calibration
-        and inducing inputs are those of this model, which does not change.
+        A new model that has also seen these rows, without training: it has the
+        hyperparameters, calibration and inducing inputs of this model, which does not change.
 
         - Models that hold their data have the rows beside the old ones, and are what they would be
           with all rows and these hyperparameters. GPnn keeps its local factors of variances.

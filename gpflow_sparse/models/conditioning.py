@@ -156,7 +156,7 @@ def condition_blocks(
 
 
 def dense_solver(sizes: Sequence[int]) -> Solver:
-    """The solver of sets of independent weights, of these sizes; O(n M^2 + M^3)."""
+    """The solver for sets of independent weights with these sizes; O(n M^2 + M^3)."""
 
     def solve(B: tf.Tensor, precision: tf.Tensor, linear: tf.Tensor) -> Weights:
         root = tf.sqrt(precision)

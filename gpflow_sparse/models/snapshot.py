@@ -303,7 +303,7 @@ def _is_default(module: tf.Module, name: str, value: Any) -> bool:
 
 
 def _add(found: Any, value: Any) -> None:
-    """Add the content of a value to a hash; of a module or another object, its class."""
+    """Add the content of a value to a hash; for a module or another object, its class."""
     value = getattr(value, "__wrapped__", value)  # TensorFlow wraps tuples and dictionaries
     if isinstance(value, slice):
         value = [value.start, value.stop, value.step]

@@ -59,7 +59,7 @@ def mixed_precision(is_mixed: bool = True) -> Iterator[None]:
 
 
 def batch_dtype(dtype: tf.DType) -> tf.DType:
-    """The float type of matrices with a column for each row of a batch, of parameters ``dtype``."""
+    """The float type of matrices with a column for each row of a batch, given the parameters'."""
     return tf.float32 if _MIXED.get() else dtype
 
 

@@ -228,7 +228,7 @@ class HostSearch:
         count: int,
         columns: Any = slice(None),
     ) -> None:
-        """Store a result for :meth:`find` with ``keep``; of earlier ones only the last stays."""
+        """Store a result for :meth:`find` with ``keep``, and of the earlier ones only the last."""
         known = self._cached_search(Z, units, columns)
         found = known.find(X, count, self._most)
         last = list(known.prefetched.items())[-1:]  # of a step that may not have used it yet

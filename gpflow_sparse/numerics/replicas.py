@@ -135,7 +135,7 @@ class Replicas:
         return int(self._strategy.experimental_local_results(numbers)[0])
 
     def _sum(self, results: Sequence[Sequence[Any]]) -> list[Any]:
-        """Sum over all replicas, of the results of this process's replicas."""
+        """Sum over all replicas of the results that this process's replicas give."""
 
         def summed() -> list[Any]:
             context = tf.distribute.get_replica_context()

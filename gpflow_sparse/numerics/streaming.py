@@ -115,7 +115,7 @@ def streamed_sum(
 
 
 def _fit_into_one(data: Tensors | tf.data.Dataset, block_rows: int) -> bool:
-    """Whether all rows, of this process alone, are at most one block."""
+    """Whether this process has all rows, and they are at most one block."""
     if isinstance(data, tf.data.Dataset) or not has_all_rows():
         return False
     known = data[0].shape[0]
@@ -132,7 +132,7 @@ def _by_creation(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
 def _sum_over_blocks(
     function: Callable[[Tensors], Tensors], data: Tensors | tf.data.Dataset, block_rows: int
 ) -> list[tf.Tensor]:
-    """Sums over blocks, of all processes."""
+    """Sums over the blocks of all processes."""
     if isinstance(data, tf.data.Dataset):
         sums = _sum_over_batches(function, data.rebatch(block_rows))
     else:

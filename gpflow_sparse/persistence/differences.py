@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-# Keys of a description that are no part of the path of a value as a user would write it.
+# Keys of a description that a user would not write in the path of a value.
 _STRUCTURE = ("attributes", "arguments", "list", "tuple", "dict", "data", "variable", "kind")
 
 
@@ -25,7 +25,7 @@ def first_difference(
 
 
 def _values(tree: Any, arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, Any]]:
-    """Paths of all values and what they are compared by; of a shared part its first path."""
+    """Paths of all values and what they are compared by; for a shared part its first path."""
     places: dict[int, str] = {}
 
     def walk(node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -67,7 +67,7 @@ def save_of_run(
 
 
 def described(model: Any) -> str:
-    """The class of what is not a GPflow model; of a fitted estimator also where its model is."""
+    """The class of what is not a GPflow model; for a fitted estimator also where its model is."""
     name = type(model).__name__
     return f"{name}, whose model is its .model_" if hasattr(model, "model_") else name
 

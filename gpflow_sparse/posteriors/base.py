@@ -341,7 +341,7 @@ class BlockPosterior(SparsePosterior):
 
 
 def precomputed(tensors: Sequence[tf.Tensor]) -> tuple[PrecomputedValue, ...]:
-    """The contents of a cache, of fixed shapes, as GPflow takes them."""
+    """The contents of a cache, with fixed shapes, as GPflow takes them."""
     return tuple(PrecomputedValue(tensor, (False,) * tensor.shape.rank) for tensor in tensors)
 
 

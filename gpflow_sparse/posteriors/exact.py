@@ -15,9 +15,9 @@ from gpflow_sparse.numerics.threads import threads_for
 
 def posterior_of(model: GPModel) -> Any:
     """
-    ``model.posterior()``; of a GPR in memory for less than three matrices ``[N, N]`` rather than
-    six, where the kernel has a closed form in NumPy. Of a model of GPflow's that has none, such as
-    GPRFITC, an object with the model's ``predict_f``.
+    ``model.posterior()``; for a GPR in memory for less than three matrices ``[N, N]`` rather than
+    six, where the kernel has a closed form in NumPy. For GPflow's models without this method, such
+    as GPRFITC, an object with the model's ``predict_f``.
     """
     if not hasattr(model, "posterior"):
         return SimpleNamespace(predict_f=model.predict_f)

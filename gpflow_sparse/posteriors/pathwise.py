@@ -105,7 +105,7 @@ class Sampler(NamedTuple):
     num_features: int
     generator: np.random.Generator
     scale: float = 1.0
-    """Factor of all deviations from the mean: of everything random, in which draws are linear."""
+    """Factor of all deviations from the mean, that is of everything random in a draw."""
 
     @classmethod
     def make(cls, num_samples: Any, num_features: Any, seed: int | None) -> "Sampler":
@@ -185,7 +185,7 @@ class PriorPaths(Paths):
             Product or LinearMap of such, or one with ``draw_frequencies`` of its own; its
             hyperparameters are copied.
         :param num_outputs: P.
-        :param num_columns: D of the inputs, of which the kernel may read some.
+        :param num_columns: D of the inputs; the kernel may read some of the columns.
         :raises ValueError: for a kernel without random Fourier features.
         """
         self.shape = (sampler.num_samples, num_outputs)
@@ -370,10 +370,10 @@ def projections(
     """
     The functionals ``w_0 [S, m, P]`` of draws of the prior.
 
-    Of points Z: ``L^-1 (f(Z) + sqrt(eps) zeta)``, ``L L^T = k(Z, Z) + eps I``. Of eigenfunctions on
-    a grid: ``sum_u c_j(u) f(u)`` over its nodes u, where ``c_j`` is a product over columns; and so
-    is ``exp(i w^T u)``, so that a sum over all nodes is a product of sums over the nodes of a
-    column: time O(S P F (m D + sum_i m_i^2)) for F cosines, whatever the size of the grid.
+    For points Z: ``L^-1 (f(Z) + sqrt(eps) zeta)``, ``L L^T = k(Z, Z) + eps I``. For a grid
+    of nodes u: ``sum_u c_j(u) f(u)``. Both ``c_j`` and ``exp(i w^T u)`` are products over columns,
+    so that a sum over all nodes is a product of sums over the nodes of a column: time
+    O(S P F (m D + sum_i m_i^2)) for F cosines, whatever the size of the grid.
     """
     if isinstance(basis, KernelDictionary):
         values = prior(tf.convert_to_tensor(basis.centers))  # [S, M, P]

@@ -26,7 +26,7 @@ MIN_ROWS = 100
 """Least number of rows: with fewer the relative standard error of a variance exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
-# Of the skewness, and of the logarithm of the tail; and their bound, since sinh overflows.
+# Prior deviations of the skewness and of the logarithm of the tail; their bound: sinh overflows.
 _SHAPE_DEVIATIONS, _MAX_SHAPE = np.array([0.3, 0.5]), 1.2
 _CHUNK = 2048
 
@@ -66,8 +66,8 @@ def calibrate(
     distribution of mean 0 and variance 1 (:mod:`gpflow_sparse.inference.sinh_arcsinh`): its
     skewness and the logarithm of its tail are found and shrunk in the same way, with normal priors
     of deviations 0.3 and 0.5. Variances are so left as they are, and central intervals of any
-    probability are corrected rather than one of them. Not for deep models, of which observations
-    have several Gaussians.
+    probability are corrected rather than one of them. Not for deep models, whose predictions
+    are mixtures of Gaussians.
 
     The factors are kept as ``model.calibration`` and saved with the model. They are applied in
     every prediction, draw, and export of the model, cached posteriors made from now on included,
@@ -168,9 +168,9 @@ class HeldOutPredictions(NamedTuple):
     """Predictions of held-out rows, and what a calibration on the same rows would gain."""
 
     mean: np.ndarray
-    """Of observations ``[N, P]``; of classes the probabilities ``[N, C]``."""
+    """Means of the observations ``[N, P]``; for classes their probabilities ``[N, C]``."""
     log_density: np.ndarray
-    """Of the rows ``[N]``, without calibration."""
+    """Log densities of the rows ``[N]``, without calibration."""
     gain: float
     """By how much :func:`calibrate` would raise the mean log density of a row, in nats."""
 
@@ -357,7 +357,7 @@ def _best(
 
 def _log_probabilities(model: SparseGPModel, X: tf.Tensor) -> np.ndarray:
     """
-    Of all classes without calibration, float64 ``[N, C]``.
+    Log probabilities of all classes without calibration, float64 ``[N, C]``.
 
     :raises ValueError: for predictions that are not finite.
     """

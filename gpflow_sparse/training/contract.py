@@ -63,7 +63,7 @@ class TrainingHooks(Protocol):
     """
 
     def keep_back(self, data: Any, seed: int) -> Any:
-        """The rows to train on, of all ``data`` as `fit` was given them. Called first."""
+        """The rows to train on, out of ``data`` as `fit` was given them. Called first."""
 
     def start_training(self, data: Any) -> None:
         """Set starting values from all data, before the first step of a run."""

@@ -129,7 +129,7 @@ def fit(
         model, the optimizer and this call belong outside of ``strategy.scope()``. With several
         workers, all make the same call with the same data, callbacks included; the chief writes
         checkpoints, into a folder that all can read, and Ctrl-C in one ends all. Objectives that
-        are no sum over rows, of SoftKI or without ``num_data``, are computed by every worker from
+        are not sums over rows (SoftKI; without ``num_data``) are computed by every worker from
         the whole batch. Stateful draws, as ``Softmax`` has them, are unbiased but differ from the
         draws of one process.
     :param strategy_timeout: seconds to wait for another worker in a step.

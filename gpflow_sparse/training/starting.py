@@ -20,7 +20,7 @@ from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training.optimizers import NaturalGradients, Pairs, natural_pairs
 
 _MAX_ROWS = 512
-# Of the means, relative; each iteration takes an evaluation of the objective and its gradient.
+# Relative change of the means; an iteration evaluates the objective and its gradient.
 _TOLERANCE, _MAX_ITERATIONS = 1e-3, 30
 
 

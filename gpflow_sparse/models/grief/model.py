@@ -49,7 +49,7 @@ class GRIEF(WeightSpaceModel):
     determines the function that is maximized over the hyperparameters, and the prior of
     predictions:
 
-    - "bound": the collapsed variational bound of the whole kernel, of which the weights are
+    - "bound": the collapsed variational bound of the whole kernel; the weights are its
       inducing variables with ``Kuu = I``. At most the exact log evidence, and larger with more
       eigenfunctions; variances return to the prior's away from the grid. Not in the paper.
     - "likelihood": the log likelihood of the finite sum alone, as in the paper. Not a bound: it may

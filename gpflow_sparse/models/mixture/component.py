@@ -59,7 +59,7 @@ class Component(tf.Module):
     effective_number: float | None = None
     """``1 / sum w^2`` of the importance weights."""
     num_drawn: int = 1
-    """Draws before those of negligible weight were left out."""
+    """Number of draws before draws of negligible weight were left out."""
     laplace_evidence: float | None = None
     """Laplace's approximation of the log evidence of the outputs, in nats."""
     log_evidence: float | None = None

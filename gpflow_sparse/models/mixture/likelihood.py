@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
     errors: np.ndarray
     """Outputs less their means ``[S, m, P]``."""
     variances: np.ndarray
-    """Of these outputs ``[S, m]``."""
+    """Variances of these outputs ``[S, m]``."""
 
 
 class ClosedFormLikelihood:
@@ -140,7 +140,7 @@ def _at_unit_variance(term: Kernel, X: tf.Tensor) -> np.ndarray:
     """
     The covariance ``[n, n]`` of a term that is proportional to a variance, at variance 1.
 
-    Of main effects by NumPy, one column after the other: eager operations on differences of all
+    Main effects are computed by NumPy, column by column: eager operations on differences of all
     columns take three times as long for 200 rows of 5 columns, and twice as long for 1,000.
     """
     profile = PROFILES.get(type(term.base)) if isinstance(term, MainEffects) else None

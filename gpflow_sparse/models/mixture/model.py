@@ -219,8 +219,8 @@ class GPMixture(RegressionModel):
         self, components: list[Component], left_out: list[LeftOut | None]
     ) -> None:
         """
-        Shares of these components, of which those with negligible shares are removed; and fewer
-        draws, where there are too many.
+        Shares of these components. Components with negligible shares are removed, and draws too,
+        where there are too many.
         """
         prior = self.prior_shares[: len(components)]
         logs = np.log(prior)

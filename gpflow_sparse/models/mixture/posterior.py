@@ -398,7 +398,7 @@ class MixturePosterior(SparsePosterior):
         return 1.0
 
     def _states(self, cache: Cache | None) -> Iterator[States]:
-        """Draws with their factorizations, of each component."""
+        """Draws with their factorizations, for each component."""
         if cache is None:
             for component, rows, kernel in zip(
                 self.components, self.rows, self._kernels, strict=True

@@ -30,10 +30,10 @@ class _Term(NamedTuple):
     columns: Any
     """Indices of the columns that it sees."""
     profile: Profile | None
-    """Of main effects; None for a linear term."""
+    """The profile of main effects; None for a linear term."""
     lengthscale: float
     number: int
-    """Of its variance among the values of the kernel's parameters."""
+    """Index of its variance among the values of the kernel's parameters."""
 
     def between(self, X: Array, Z: Array) -> Array:
         """``[N, n]`` at variance 1."""

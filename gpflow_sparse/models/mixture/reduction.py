@@ -16,7 +16,7 @@ _MAX_ROWS = 100
 # Observations of each row at which densities are compared, and the loss of log density there,
 # in nats, from which on no draw is added.
 _NUM_POINTS, _LOSS = 8, 1e-5
-# Of the diagonal, for draws that predict the same.
+# Added to the diagonal, relative to it, for draws that predict the same.
 _RIDGE = 1e-10
 
 
@@ -30,7 +30,7 @@ class LeftOut(NamedTuple):
     transform: YeoJohnson | None
 
     def densities(self, Y: Array) -> Array:
-        """Of observations ``[q, m, P]``, one output for itself: ``[S, q, m, P]``."""
+        """Densities of observations ``[q, m, P]``, separately for each output: ``[S, q, m, P]``."""
         slope: Array | float = 1.0
         if self.transform is not None:
             points = tf.constant(Y)

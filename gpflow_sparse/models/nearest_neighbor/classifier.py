@@ -185,7 +185,7 @@ class NearestNeighborClassifier(SparseGPModel, InternalDataTrainingLossMixin):
         return SitePosterior(self.kernel, self.neighbors, self._sites, **options)
 
     def _observed(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Observations minus the prior mean and their precisions, of every row ``[N, C]``."""
+        """Observations minus the prior mean, and their precisions, for every row ``[N, C]``."""
         X, Y = self.data
         eps = tf.convert_to_tensor(self.concentration)
         t, noise = dirichlet_observations(tf.cast(Y[:, 0], tf.int32), self.num_latent_gps, eps)

@@ -120,7 +120,7 @@ class LocalVariance(tf.Module):
         self.sums, self.counts = (tf.pad(part, [[0, count]]) for part in (self.sums, self.counts))
 
     def validate_values(self, num_places: int, dtype: tf.DType) -> None:
-        """:raises ValueError: for values, as a file may hold, that are no such sums."""
+        """:raises ValueError: for values, as a file may hold, that cannot be such sums."""
         parts = self.sums, self.counts
         numbers = self.strength, self.level
         sound = isinstance(getattr(self, "_snapshot", None), Snapshot)

@@ -127,7 +127,7 @@ class NearestNeighborGP(RegressionModel):
         self.neighbors = neighbors_among(places, num_neighbors)
 
     def _add_rows(self, data: tuple[tf.Tensor, tf.Tensor]) -> None:
-        """Residuals of left-out rows, for ``local_variance``, stay those of the old rows."""
+        """``local_variance`` keeps the left-out residuals of the old rows alone."""
         count, num_neighbors = len(self.neighbors.Z), int(self.neighbors.num_neighbors)
         if num_neighbors == count:  # fewer than asked for
             num_neighbors = self.num_neighbors
@@ -369,8 +369,8 @@ class NearestNeighborGP(RegressionModel):
 
     def others(self, rows: tf.Tensor) -> tf.Tensor:
         """
-        The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N. Of distinct rows one
-        more, see :meth:`_without`.
+        The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N. One more where
+        rows are distinct, see :meth:`_without`.
         """
         X, Z = self.data[0], self.neighbors.Z
         count = min(int(self.neighbors.num_neighbors), int(Z.shape[0]) - 1)

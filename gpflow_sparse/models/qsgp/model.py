@@ -58,8 +58,8 @@ class QSGP(VariationalModel):
     the rows of the head and of the functions drawn in ``q_mu``, the rows of the functions drawn in
     ``q_log_scale`` and ``q_columns``, the rows of both in ``basis.log_precision`` if it is trained,
     :attr:`dense_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
-    and mean function), and the optimizer's slots of all these and its ``iterations``. Of the
-    control rows, ``anchors``, it writes ``values`` and reads ``X`` and ``factor``, and if
+    and mean function), and the optimizer's slots of all these and its ``iterations``. It writes
+    ``values`` of the control rows, ``anchors``, and reads their ``X`` and ``factor``, and if
     hyperparameters are trained the copy of the basis. The draws of functions are the only random
     ones, by :func:`~gpflow_sparse.inference.subsampling.draw_indices`.
 

@@ -28,7 +28,7 @@ class ChevronPosterior(SparsePosterior):
     ``gpflow_sparse.inference.chevron``.
 
     Time O(N m (1 + h) L) plus the evaluation of the basis, with ``full_cov`` O(N^2 m L); memory
-    independent of m but for the weights themselves, of which a cached posterior keeps a copy.
+    independent of m but for the weights themselves; a cached posterior keeps a copy of them.
     """
 
     def __init__(

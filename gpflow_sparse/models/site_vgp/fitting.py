@@ -31,7 +31,7 @@ class SiteBound:
 
     At the best sites the bound is stationary in q, so that its gradient is the one at fixed mean
     and covariance of q: neither the sites nor the factorizations are differentiated. Sites start
-    from those of the last evaluation. All is in float64, and in a few compiled functions, which
+    where the last evaluation ended. Everything is in float64, in a few compiled functions that
     last as long as this object.
     """
 

@@ -260,8 +260,8 @@ class SiteVGP(SparseGPModel, InternalDataTrainingLossMixin):
 
     def first_sites(self) -> Sites:
         """
-        The present sites; while q is the prior, for counts, positive outputs and noise with heavy
-        tails, those of the posteriors given single rows: from the prior, steps are short.
+        The present sites. While q is the prior, for counts, positive outputs and noise with heavy
+        tails, the sites of the posteriors given single rows: from the prior, steps are short.
         """
         sites, likelihood = self.sites(), likelihood_of_starts(self.likelihood)
         if likelihood is None or np.any(sites.linear.numpy()):

@@ -29,7 +29,7 @@ _DAMPING = 0.01
 
 
 class Covariances(NamedTuple):
-    """Covariances of the sets Z and O, of some points O_J of the second, and of f at rows."""
+    """Covariances of the sets Z and O, some points O_J of O, and f at rows."""
 
     prior: Prior
     """``Kuu [M, M]``."""
@@ -185,7 +185,7 @@ class DecoupledPosterior(BlockPosterior):
         return block._replace(A=A), B, tf.convert_to_tensor(self._w) / scales[:, None]
 
     def _covariances(self, X: tf.Tensor, columns: tf.Tensor) -> Covariances:
-        """What the terms of an ELBO need; of points by one evaluation on a GPU."""
+        """What the terms of an ELBO need; for points, by one evaluation on a GPU."""
         (Z, O), kernel = self.X_data.sets, self.kernel
         M, M2 = self.X_data.sizes
         union = joined([Z, O]) if self.whiten else None
@@ -205,7 +205,7 @@ class DecoupledPosterior(BlockPosterior):
         return Covariances(prior, variances, tf.transpose(Kvu), Kuf, Kvj, Kvf)
 
     def _variances_and_columns(self, columns: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The diagonal ``[M2]`` and columns ``[M2, s]`` of Kvv; of inputs of f only these."""
+        """The diagonal ``[M2]`` and columns ``[M2, s]`` of Kvv."""
         orthogonal = self._orthogonal_set
         if type(orthogonal) is InducingPoints:
             chosen = covariance(self.kernel, orthogonal.Z, tf.gather(orthogonal.Z, columns))

@@ -63,8 +63,8 @@ class SOLVEGPR(RegressionModel):
 
     The data are held as tensors, once. Every output has its own f, all with the same kernel.
 
-    A known noise variance s2 of each row is added to the learned one: all bounds are those of rows
-    multiplied by ``sqrt(variance / (variance + s2))``, whose noise is the same for all.
+    A known noise variance s2 of each row is added to the learned one: bounds are computed from
+    rows multiplied by ``sqrt(variance / (variance + s2))``, which all have the same noise.
     """
 
     def __init__(

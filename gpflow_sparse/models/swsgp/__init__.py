@@ -1,6 +1,6 @@
 """SWSGP: each row uses its nearest of very many inducing points.
 
-Start with ``model.py``, the objective, whose moments and KL terms are those of
+Start with ``model.py``, the objective, whose moments and KL terms come from
 ``inference/neighborhoods.py``, with their gradient in ``inference/local_gradients.py``;
 ``union.py`` has the objective of SWSGP-U, ``counts.py`` the weights of the KL terms,
 ``models/partial_updates.py`` the training step. ``posterior.py`` predicts, ``closed_form.py`` has

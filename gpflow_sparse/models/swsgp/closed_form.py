@@ -54,7 +54,7 @@ def update_posterior(model: Any, data: Any) -> None:
         s_j = sum_i w_i / sum_i (a_ij^2 / s2 + w_i (K_I^-1)_jj).
 
     With "chain" ``w_i = 0``, and each term of the chain adds ``b b^T / v`` with ``b = (1, -a)``.
-    Not in the paper. q of points that are no row's neighbor stays as it is.
+    Not in the paper. q of points that are not a neighbor of any row stays as it is.
 
     Adding up takes O(N H^2) time, and memory in proportion to the number of pairs of points that
     are neighbors of one row. 36,000 rows, M = 10,000, H = 64: 11 million pairs; 13 to 22 s with two
@@ -261,8 +261,8 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
 def start_from_sites(model: Any, data: Any) -> None:
     """
     Set q near the posterior, by one pass over the data and without an optimizer. Every inducing
-    variable gets one Gaussian site from the rows nearest to it. Means are those of a
-    :class:`SitePosterior` at the inducing points, and standard deviations the best for independent
+    variable gets one Gaussian site from the rows nearest to it. Means are
+    a :class:`SitePosterior`'s at the inducing points, standard deviations the best for independent
     variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense" only means.
 
     Training starts much closer to the optimum than from zero means: unwhitened means are slow to
@@ -294,8 +294,8 @@ def start_training(model: Any, data: Any) -> None:
     :meth:`start_from_sites` if the model has ``start="sites"`` and its means are still zero; else
     nothing. `training.fit` calls it before the first step of a run.
 
-    :param data: as `training.fit` was given them. Of a data set that may be endless, the first
-        ``num_data`` rows are read.
+    :param data: as `training.fit` was given them. The first ``num_data`` rows are
+        read of a data set that may be endless.
     """
     mixed = isinstance(model.kernel, LinearCoregionalization)
     if model.start != "sites" or mixed or bool(tf.reduce_any(model.q_mu != 0.0)):

@@ -64,7 +64,7 @@ def add_rows(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> None:
 
 def _features(A: csr_array, q: Any, column: int, P: csr_array | None) -> Any:
     """
-    Of one latent function ``R^T A`` with a dense q; else B, and the precision of w under the old
+    For one latent function ``R^T A`` with a dense q; else B, and the precision of w under the old
     posterior, which has a diagonal of 1: where ``P_jj`` is above ``1 / s_j^2`` it is scaled down.
     """
     if P is None:

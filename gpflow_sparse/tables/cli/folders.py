@@ -50,7 +50,7 @@ class RunFolder:
         Write the record of a run that begins.
 
         :param run: its source, method and options.
-        :param resume: whether checkpoints in the folder are gone on from, or an error.
+        :param resume: whether to continue from checkpoints in the folder; else they are an error.
         :raises ValueError: for a folder with files of others or another run, or nothing to resume.
         :raises NotADirectoryError: if the path is a file.
         """

@@ -114,7 +114,7 @@ def chosen_reading(known: Any = None) -> Any:
     """
     The :class:`~gpflow_sparse.data.ReadingOptions` that the user gave.
 
-    :param known: those of training, which count where none is given; None for the defaults.
+    :param known: the options of training, used where none is given; None for the defaults.
     """
     from gpflow_sparse.tables.reading.cells import ReadingOptions
 
@@ -149,7 +149,7 @@ class MethodCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Options of the command, of all methods, of the method, and hidden ones of others."""
+        """Options of the command, all methods and this method; hidden options of other methods."""
         kind = self._kind(ctx)
         own = kind.own_options()
         method = click.Option(

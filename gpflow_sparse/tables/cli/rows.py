@@ -73,8 +73,8 @@ class Rows(NamedTuple):
     weights: np.ndarray | None
     """Weights of the rows [N]; None for 1."""
     groups: np.ndarray | None = None
-    """Labels of groups that are held out together [N], of rows to score numbers of rows whose
-    errors may depend on each other; None where each row is its own."""
+    """Labels [N] of groups that are held out together, or in rows to score of groups whose errors
+    may depend on each other; None where each row is its own."""
 
     @property
     def num_groups(self) -> int:
@@ -98,7 +98,7 @@ class Split(NamedTuple):
     kind: str
     """What kind of rows the test rows are."""
     image_shape: ImageShape | None = None
-    """Of rows that are known to be images."""
+    """Height, width and channels, where rows are known to be images."""
     split: int | str = 0
     """The split of the source, or what "auto" has become."""
 
@@ -124,7 +124,7 @@ class Split(NamedTuple):
 
 def split_rows(source: Source) -> Split:
     """
-    The rows of a run. Of a file a tenth is for testing, after copies of rows have been left out of
+    The rows of a run. A tenth of a file is for testing, after copies of rows have been left out of
     a regression: random rows, whole groups, or the last rows in time. A file of images with
     ``x_train, y_train, x_test, y_test``, as Keras has them, has its own test rows.
 
@@ -187,7 +187,7 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :param source: the column of weights, and how the file is read.
     :param target: the column of training.
     :param name: another column to compare with; None for the target.
-    :raises ValueError: if there is no such column, or a cell is no number or no known label.
+    :raises ValueError: if the column is missing, or a cell is not a number or a known label.
     """
     frame, weights, _ = _split_weights(read_frame(path, source.reading), source)
     labels = _group_column(frame, source) if source.split_by in frame else None
@@ -309,7 +309,7 @@ def _split_weights(
     The rows of positive weight without the column of weights, their weights, and advice on these.
     Rows are numbered from 1 below the header of the file, as a reader counts them.
 
-    :raises ValueError: for an unknown column, or weights that are no finite numbers of at least 0.
+    :raises ValueError: for an unknown column, or weights that are not finite numbers of at least 0.
     """
     frame = as_frame(cells).set_axis(range(1, len(cells) + 1))
     if source.row_weights is None:

@@ -197,7 +197,7 @@ def _train_on_all(run: Run, estimator: Any, split: Split, begin: float) -> None:
 
 
 def _usual_folder(run: Run) -> Path:
-    """The folder where none is given, of the current one."""
+    """The folder of a run where none is given, in the current folder."""
     stem = f"{Path(run.source.data).stem}-{run.method}-{run.options.get('seed', 0)}"
     return Path("gpflow-sparse-runs") / stem
 
@@ -258,7 +258,7 @@ def _simple_models(estimator: Any, split: Split) -> dict[str, dict[str, float]]:
 
 
 def model_file(path: Path) -> Path:
-    """The file of a model, of a run folder or itself."""
+    """The file of a model: in a run folder, or the path itself."""
     return path / MODEL if path.is_dir() else path
 
 
@@ -388,7 +388,7 @@ def predictions(
         table = _predicted(estimator, frame.iloc[part])
         if labels.name in table:
             raise ValueError(
-                f"id must be a column with another name than those of predictions, got "
+                f"id must be a column whose name no column of predictions has, got "
                 f"{labels.name!r}: rename it."
             )
         table.insert(0, labels.name, labels.iloc[part].array)

@@ -132,7 +132,7 @@ def known_noise(
     Known variances of the noise of all rows ``[N]``; None where there are none.
 
     :param noise_variance: an argument of ``fit``: one number, or one for each row; or None.
-    :param in_column: those of the column of this name.
+    :param in_column: the values of the column with this name.
     :raises ValueError: for wrong ones, a column that is missing, several outputs, and weights.
     """
     found = in_column

@@ -173,8 +173,8 @@ class SparseGPEstimator(BaseEstimator):
 
     def _named(self, X: Any, reset: bool) -> pd.DataFrame:
         """
-        Checked rows with the names of the columns of training. Rows to predict that lack names, or
-        those of a model that was trained on an array, have them by position: scikit-learn has
+        Checked rows with the names of the columns of training. Rows to predict without names,
+        and rows for a model that was trained on an array, are named by position: scikit-learn has
         warned, and has refused another number of columns.
         """
         if reset:

@@ -62,7 +62,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     :param likelihood: "gaussian" (default), "student_t", "laplace", "heteroskedastic" for noise
         that depends on the inputs, "poisson", or a GPflow likelihood. Outputs of likelihoods of
         counts and positive values are not standardized.
-    :param time_budget: seconds for the choice and the training, of which no part begins that is not
+    :param time_budget: seconds for the choice and the training; no part of them begins that is not
         expected to end in time; the choice may end earlier. None for a number of steps, which makes
         equal calls give equal results.
     :param method_options: options of the method by name, as ``gpflow-sparse fit --help`` has them,
@@ -76,7 +76,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         order of the rows; or "auto", "time" where a column is a date and rows are predicted worse
         from rows of other times than from random ones, with a warning.
     :param checkpoint_dir: folder in which the training steps of a method are kept, if it is given
-        by name and without ``time_budget``; the next ``fit`` of the same rows goes on from there.
+        by name and without ``time_budget``; the next ``fit`` of the same rows continues them.
 
     After ``fit``: ``model_`` is the GPflow model of the standardized rows, ``method_`` its method,
     ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice,
@@ -179,7 +179,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :param point: "mean" for means of transformed outputs too; None for their medians. A warning
             counts the means outside of the central 99 % intervals of their observations.
         :param noise: False for f, the function without the noise of observations, as optimizers
-            need it. Of transformed outputs: its median, and for its deviation half of the distance
+            need it. For transformed outputs: its median, and as deviation half of the distance
             between its quantiles at 16 % and 84 %, in original units.
         :return: point predictions [N] or [N, P]; with a flag a pair.
         """

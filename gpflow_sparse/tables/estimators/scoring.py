@@ -66,8 +66,8 @@ def score_rows(
     :param row_weights: weights of the rows [N], 2 counts a row twice; None for 1.
     :param clusters: numbers of groups of rows whose errors may depend on each other [N]; None where
         rows are independent.
-    :raises ValueError: for columns that are missing; for no rows; for labels that are no classes of
-        the estimator.
+    :raises ValueError: for columns that are missing; for no rows; for labels that the
+        estimator does not know.
     """
     X, noise_variance = without_noise(X, estimator._noise_column)
     frame, num_classes = estimator.encoder_.select(X), None

@@ -14,7 +14,7 @@ class Attempt(NamedTuple):
 
     method: str
     nlpd: float
-    """Mean negative log density of a held-out row, in nats, of standardized outputs."""
+    """Mean negative log density of a held-out row, in nats, for standardized outputs."""
     error: float
     """Root mean squared error of standardized outputs, or the fraction of wrong labels."""
     num_steps: int

@@ -74,7 +74,7 @@ def build_model(
         )
     likelihood = likelihood or recipe.likelihood or recipe.usual_likelihood(dataset.num_classes)
     require_unweighted(recipe, dataset)
-    if start is not None and isinstance(recipe, Points):  # its points replace those of the model
+    if start is not None and isinstance(recipe, Points):  # its points replace the model's
         recipe = dataclasses.replace(recipe, initialization="random")
     if isinstance(recipe, Simple):  # a GP of another kernel is compared with it
         kernel = None

@@ -34,8 +34,8 @@ def distinct_rows_of(
     inputs: pd.DataFrame, Y: np.ndarray, weights: np.ndarray | None = None
 ) -> DistinctRows:
     """
-    The rows of a regression without exact copies, which are not new measurements: as such they
-    would be evidence for a noise of zero, and as test rows they would be known from training. As in
+    The rows of a regression without exact copies, which are not new measurements: they would
+    be evidence for a noise of zero, and as test rows they would be known from training. As in
     scikit-learn, a row that occurs twice has twice the weight of others.
 
     :param Y: outputs ``[N, P]``.

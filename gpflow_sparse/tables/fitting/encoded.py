@@ -50,8 +50,8 @@ def encoded_rows(
         "none".
     :param reading: how cells are read where they do not show it.
     :param weights: weights of the rows [N], positive; None for 1.
-    :param noise_variance: known variances of the noise of the outputs [N], of which there is one in
-        each row, and which are not transformed; None for 0.
+    :param noise_variance: known variances of the noise of one output [N], which is not transformed;
+        None for 0.
     :param labels: names of the classes; none for regression.
     :param groups: of the rows that are held out together.
     :raises ValueError: for a transform of outputs that are not standardized, or a shape of images

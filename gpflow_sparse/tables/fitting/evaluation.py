@@ -244,8 +244,8 @@ class Observations:
     @property
     def function(self) -> tuple[np.ndarray, np.ndarray]:
         """
-        Means and standard deviations of f in original units ``[N, P]``. Of transformed outputs
-        these are the value of the mean on the transformed scale, and half of the distance between
+        Means and standard deviations of f in original units ``[N, P]``. For transformed
+        outputs, the value of the mean on the transformed scale, and half of the distance between
         the values a deviation below and above it there: quantiles of f.
         """
         mean, variance = self._moments_of_f
@@ -338,7 +338,7 @@ class Observations:
         return tf.convert_to_tensor(self.rows[part], gpflow.default_float())
 
     def _quantiles(self, part: slice, levels: Any) -> tf.Tensor:
-        """Quantiles of standardized observations ``[L, n, P]``, of Gaussians without others."""
+        """Quantiles of standardized observations ``[L, n, P]``, by default Gaussian ones."""
         if self._has_quantiles:
             return self._model.predict_quantiles(self._inputs(part), levels)
         mean, variance = (moment[part] for moment in self.moments)

@@ -18,9 +18,9 @@ from gpflow_sparse.data import Dataset
 
 BLOCK = 500
 """Rows whose draws are in memory together."""
-# Of the mean output, below which an output counts as this; the logarithm of 0 is infinite.
+# Outputs below this fraction of the mean output count as it; the logarithm of 0 is infinite.
 _LOWEST = 1e-4
-# Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
+# Likelihoods by name: for outputs on the whole line, which are standardized, and for others.
 STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
     "student_t": likelihoods.StudentT,

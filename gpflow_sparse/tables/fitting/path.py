@@ -27,7 +27,7 @@ def fit_task(
     :param seconds: time for both; None for numbers of steps.
     :param start: a trained model of the method, the start where the choice has none.
     :param checkpoint_dir: folder of checkpoints of a method that is given, without a time; training
-        goes on from the newest in it.
+        continues from the newest in it.
     :return: the choice, which says whether Ctrl-C has ended the training, and the model.
     :raises ValueError: for checkpoints of a choice or of a time, which do not repeat.
     """

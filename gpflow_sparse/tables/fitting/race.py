@@ -33,7 +33,7 @@ _FINISHED, _TREES_SHARE, _LAST_FINISH = 0.08, 0.3, 3.0
 _SPARE = 1.3
 # A search ends when so many stages in a row have gained less than so many nats of a held-out row.
 _POOR_STAGES, _LEAST_GAIN = 2, 0.005
-# Nats by which trees must be behind the GP alone, where the time is short, to be no mean of it.
+# Trees behind the GP alone by more nats than this are not tried as its mean in a short time.
 _FAR_BETTER = 0.25
 
 
@@ -50,7 +50,7 @@ class Race:
         self.attempts: dict[str, Attempt] = {}
         self.best: Candidate | None = None
         self.best_gp: Candidate | None = None
-        """The best model with a GP, whose search goes on."""
+        """The best model with a GP, whose search continues."""
         self.failures: dict[str, str] = {}
         """Why models were left out."""
         self.ended = ""
@@ -239,7 +239,7 @@ class Race:
             f"{steps}, {attempt.seconds:.1f} s{self._left}"
         )
         known = self.attempts.get(attempt.method, attempt)
-        # the trees of all folds replace those of one, whatever few held-out rows say
+        # the trees of all folds replace the trees of one, whatever the score on few held-out rows
         if attempt.method == TREES or attempt.nlpd <= known.nlpd:
             self.attempts[attempt.method] = attempt
 

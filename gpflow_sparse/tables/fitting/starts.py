@@ -64,7 +64,7 @@ class Hyperparameters(NamedTuple):
     seconds: float = 0.0
     """Time of the fit."""
     log_evidence: float = float("nan")
-    """Log evidence of the outputs, of a fit to all rows."""
+    """Log evidence of the outputs in a fit to all rows."""
 
 
 class _Trial(NamedTuple):
@@ -253,7 +253,7 @@ class InitialHyperparameters:
         return Hyperparameters(kernel, noise_variance, seconds, log_evidence)
 
     def _score_once(self, trial: _Trial) -> float:
-        """Log density of held-out rows given their nearest rows; of all rows see the trial."""
+        """Log density of held-out rows given their nearest rows; for all rows, see the trial."""
         kernel, noise_variance, _, log_evidence = self.fit(trial)
         if trial.all_rows:
             return log_evidence

@@ -79,7 +79,7 @@ class Candidate:
         Train by a number of steps.
 
         :param until: value of ``time.perf_counter`` after which no step begins.
-        :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
+        :param checkpoint_dir: folder of checkpoints; training continues from the newest.
         """
         if not self.recipe.is_trained:  # the start is the optimum
             return
@@ -129,7 +129,7 @@ def train(
     Ctrl-C as it is then, which the returned choice says.
 
     :param seconds: time after which no step begins; None for the number of steps of the choice.
-    :param checkpoint_dir: folder of checkpoints, from whose newest training goes on.
+    :param checkpoint_dir: folder of checkpoints; training continues from the newest.
     """
     rest, held_out = split_for_calibration(choice.recipe, task.dataset)
     if choice.is_model:

@@ -51,13 +51,13 @@ class TreeMean:
     trees that were fitted to other rows, the GP of mean m is given the outputs ``Y - w o + m(X)``,
     so that its residuals are the out-of-fold ones, ``Y - w o``; nothing in its model changes.
 
-    Of log odds of classes there are no residuals, and rows and labels stay as they are: the
-    function has the log odds of the training rows by trees that were fitted to other rows.
+    Log odds of classes have no residuals, so rows and labels stay as they are: the function
+    has the log odds of the training rows by trees that were fitted to other rows.
     """
 
     function: BoostedTrees | TreeLogits
     seconds: float
-    """Time of the trees of all folds; of the first one in multiples."""
+    """Time of the trees of all folds, estimated where only the first fold has trees."""
     models: tuple[Any, ...]
     """The trees of each fold, as scikit-learn has them."""
     out_of_fold: np.ndarray | None = None
@@ -77,7 +77,7 @@ class TreeMean:
 
     @property
     def start_variance(self) -> float:
-        """Of a kernel that is not fitted: what trees leave of log odds varies little."""
+        """The variance of a kernel that is not fitted: little remains of log odds after trees."""
         return 0.1 if self.out_of_fold is None else 1.0
 
     def residual_data(self, dataset: Dataset) -> Dataset:
@@ -176,8 +176,8 @@ def fit_tree_mean(
 
 def fit_first_trees(dataset: Dataset, seed: int = 0) -> tuple[TreeMean, np.ndarray]:
     """
-    Of long tables the trees of the first fold alone, and the rows that these were not fitted to, of
-    which the mean is. They take a half or a third of the time of all.
+    As :func:`fit_tree_mean`, but for long tables with the trees of the first fold alone, as a mean
+    for the rows left out of it: a half or a third of the time of all folds.
 
     :return: the mean, and its rows.
     :raises ValueError: as :func:`fit_tree_mean`.

@@ -103,7 +103,7 @@ class Recipe:
     takes_noise: ClassVar[bool] = False
     """Whether the noise of training rows may have known variances."""
     takes_conformal: ClassVar[bool] = True
-    """Whether intervals may be those of held-out residuals."""
+    """Whether intervals may be taken from held-out residuals."""
 
     likelihood: str | None = option(
         None,

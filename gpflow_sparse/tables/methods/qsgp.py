@@ -63,7 +63,7 @@ class QSGP(SampledSteps, finite_basis.BasisRecipe):
         given = variational(likelihood, data, **{**self.model_options(), **given})
         is_whole = self.basis == "dictionary" and basis.num_basis == len(X)
         if is_whole and isinstance(likelihood, Gaussian):
-            given = {"augmentation": X, **given}  # else there is no variance far from the rows
+            given = {"augmentation": X, **given}  # without it the variance vanishes far from rows
         dense = 0 if self.covariance == "diag" else self.num_dense_columns or basis.num_leading
         size = max(1, min(self.basis_batch_size, basis.num_basis - dense))
         return gs.models.QSGP(basis, likelihood, basis_batch_size=size, **given)

@@ -359,8 +359,8 @@ def _with_averages(
     :param labels: levels of the training rows [N].
     :param targets: numbers, or integer labels [N].
     :param num_classes: None for numbers; of more than two the averages are the frequencies of each.
-    :return: the column with ``averages``, and those of the training rows [N, A]. With more than ten
-        classes the column as it is, and A = 0.
+    :return: the column with ``averages``, and the averages for the training rows [N, A]. With more
+        than ten classes the column as it is, and A = 0.
     """
     if num_classes is not None and num_classes > _MAX_CLASSES:
         return column, np.empty((len(labels), 0))

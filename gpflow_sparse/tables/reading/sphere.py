@@ -23,10 +23,10 @@ _DECIMALS = 9
 
 def points_of(columns: Sequence[Column], frame: pd.DataFrame, lonlat: Any) -> list[Column]:
     """
-    The columns of a table, those of longitudes and latitudes as such.
+    The columns of a table; columns of longitudes and latitudes are marked as such.
 
     :param lonlat: see :class:`ReadingOptions`.
-    :raises ValueError: if the names of ``lonlat`` are not those of numbers of degrees.
+    :raises ValueError: if ``lonlat`` names columns that do not hold degrees as numbers.
     """
     numbers_of = {column.name: column for column in columns if column.kind == "number"}
     pairs = [lonlat] if lonlat else [] if lonlat == () else _pairs_by_name(list(numbers_of))

@@ -133,7 +133,7 @@ def draw_classes(labels: np.ndarray, P: np.ndarray, names: Sequence[str]) -> Fig
 
 def importance(estimator: Any, frame: pd.DataFrame, Y: np.ndarray) -> pd.Series:
     """
-    How much worse predictions get if the cells of one column are those of other rows, by column.
+    How much worse predictions get if the cells of one column are shuffled, by column.
 
     As :func:`sklearn.inspection.permutation_importance`, but with one call of the estimator, which
     takes longer than its rows: 30 to 500 rows for each of the first 64 columns that are used.
@@ -209,8 +209,8 @@ def _draw_bars(found: pd.Series, *, is_class: bool) -> Figures:
     axis.set_xlabel(f"increase of the {'mean negative log probability' if is_class else 'RMSE'}")
     caption = (
         "Permutation importance: how much worse the predictions get if the cells of this column "
-        f"are those of other rows. Of columns that say the same each seems to matter less than all "
-        f"do together; shown are {len(bars)} of the {len(found)} columns compared."
+        f"are exchanged between rows. Each of several columns that say the same seems to matter "
+        f"less than all do together; shown are {len(bars)} of the {len(found)} columns compared."
     )
     return {caption: figure}
 

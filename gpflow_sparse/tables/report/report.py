@@ -29,7 +29,7 @@ def require_report(path: Path) -> None:
     """
     Refuse a page that :func:`write_report` cannot write, before a model is trained or rows scored.
 
-    :raises ValueError: without matplotlib, or if ``path`` is a file that is no such page.
+    :raises ValueError: without matplotlib, or if ``path`` is a file other than such a page.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("a report needs matplotlib: python -m pip install matplotlib")
@@ -55,9 +55,9 @@ def write_report(
     Write a page with scores, pictures and advice about a fitted estimator, which needs no other
     file.
 
-    Scores, errors and calibration are those of all rows, importance and partial dependence of
-    columns of at most 500 and 40 of them, diagnostics of at most 2000. Beside the scores this takes
-    seconds.
+    Scores, errors and calibration are measured on all rows, the importance of columns on at most
+    500, partial dependence on at most 40, diagnostics on at most 2000. Apart from the scores, this
+    takes seconds.
 
     :param path: the HTML file; a report that is there is replaced.
     :param estimator: a fitted ``SparseGPRegressor`` or ``SparseGPClassifier``.
@@ -121,7 +121,7 @@ def _draw(
     Y: np.ndarray,
     predictions: dict[str, np.ndarray],
 ) -> tuple[pictures.Figures, pictures.Figures, pd.Series]:
-    """Figures of errors and of columns by caption, and importances of columns; of images none."""
+    """Figures of errors and of columns by caption, and importances of columns; none for images."""
     if "probabilities" in predictions:
         names = [str(label) for label in estimator.classes_]
         figures = pictures.draw_classes(Y[:, 0].astype(int), predictions["probabilities"], names)
