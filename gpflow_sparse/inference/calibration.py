@@ -131,7 +131,7 @@ class Calibration(tf.Module):
         """
         if self.noise == 1.0 or not isinstance(likelihood, Gaussian):
             return var
-        return var + (self.noise - 1.0) * likelihood.variance_at(X)
+        return var + (self.noise - 1.0) * likelihood.conditional_variance(X, var)
 
     def radius(self, coverage: float) -> np.ndarray | None:
         """

@@ -187,7 +187,18 @@ def best_mean(basis: Any, X: tf.Tensor, errors: tf.Tensor, weight: tf.Tensor) ->
     squares, products = streamed_sum(sums, [X, errors], block_rows=chunk_size(m))
     A = weight * squares + basis.prior_precision(every, every)  # [m, m]
     scale = tf.math.rsqrt(tf.linalg.diag_part(A))[:, None]  # functions differ in size
-    L = linalg.cholesky(scale * A * tf.transpose(scale), "the precision of the weights")
+    try:
+        L = linalg.cholesky(scale * A * tf.transpose(scale), "the precision of the weights")
+    except linalg.FactorizationError:
+        if basis.precision != "dense":
+            raise
+        # Phi^T Phi and S are singular together where centers are close: whiten by S + jitter I
+        (R,) = basis.precompute()
+        half = linalg.solve_triangular(R, weight * squares)  # [m, m]
+        A = linalg.solve_triangular(R, tf.transpose(half)) + tf.eye(m, dtype=half.dtype)
+        L = linalg.cholesky(A, "the precision of the whitened weights")
+        v = tf.linalg.cholesky_solve(L, linalg.solve_triangular(R, weight * products))
+        return linalg.solve_triangular(R, v, adjoint=True)
     return scale * tf.linalg.cholesky_solve(L, scale * weight * products)
 
 

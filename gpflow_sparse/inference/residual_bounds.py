@@ -60,7 +60,7 @@ def sum_over_rows(
         count = tf.cast(tf.shape(X)[0] * num_latent_gps, v.dtype)
         return tf.reduce_sum(expectations) - 0.5 * count * (v - 1.0 - tf.math.log(v))
     total = tf.reduce_sum(likelihood.variational_expectations(X, mean, var, Y))
-    noise = likelihood.variance_at(X) + tf.zeros_like(mean)  # [n, P]
+    noise = likelihood.conditional_variance(X, mean)  # [n, P]
     return total + tf.reduce_sum(log_gain(residual / noise))
 
 

@@ -190,14 +190,15 @@ def gaussian_expectations(
     :param spread: variance of the diagonal part, estimated by each draw, ``[n, L]``.
     """
     target = batch.Y - batch.mean
-    num_outputs = tf.cast(tf.shape(target)[1], target.dtype)
+    noise = likelihood.conditional_variance(batch.X, batch.mean)  # [n, L]
     target = tf.pad(target, [[0, 0], [0, raw[0].shape[1] - target.shape[1]]])
     products = product(
         (raw[0] - target, raw[1] - target), (value[0] - target, value[1] - target)
     )  # (F_i - y) (F_j - y), and the squares of the dense columns' projections
-    squares = tf.reduce_sum(products, axis=1) + 0.5 * tf.reduce_sum(spread[0] + spread[1], axis=1)
-    noise = tf.broadcast_to(likelihood.variance_at(batch.X), [tf.shape(squares)[0], 1])[:, 0]
-    return -0.5 * (num_outputs * tf.math.log(2.0 * math.pi * noise) + squares / noise)
+    squares, dense = chevron.split_projections(products, batch.mean.shape[1])
+    squares += tf.reduce_sum(dense, axis=-1) + 0.5 * (spread[0] + spread[1])  # [n, L]
+    each = tf.math.log(2.0 * math.pi * noise) + squares / noise
+    return -0.5 * tf.reduce_sum(each, axis=1)
 
 
 def site_expectations(

@@ -84,7 +84,12 @@ def sparse_step(
     optimizer.build([rows.variable for rows in moves], model.dense_variables)
 
     def apply() -> tf.Tensor:
-        changes = [optimizer.move_rows(*rows, scale) for rows in moves]
+        changes = [
+            optimizer.move_rows(*rows, scale)
+            if rows.variable.trainable
+            else tf.zeros_like(rows.gradient)
+            for rows in moves
+        ]
         optimizer.move_dense(of_small, scale)
         optimizer.advance()
         after(changes)

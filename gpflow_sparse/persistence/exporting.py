@@ -161,7 +161,8 @@ def _in_original_units(
 
     :param module: with the exported ``source`` and ``standardizer``.
     """
-    standardizer, posterior = module.standardizer, module.source.posterior
+    standardizer = module.standardizer
+    posterior = getattr(module.source, "posterior", None)
     calibration = getattr(model, "calibration", None)
 
     def predict(X: tf.Tensor) -> MeanAndVariance:

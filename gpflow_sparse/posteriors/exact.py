@@ -11,6 +11,7 @@ from gpflow.models import GPR, GPModel
 from gpflow_sparse.initialization.exact_likelihood import exact_gp, lower_factor
 from gpflow_sparse.initialization.repeated_rows import Rows
 from gpflow_sparse.numerics.threads import threads_for
+from gpflow_sparse.validation.component_checks import has_one_variance
 
 
 def posterior_of(model: GPModel) -> Any:
@@ -21,7 +22,8 @@ def posterior_of(model: GPModel) -> Any:
     """
     if not hasattr(model, "posterior"):
         return SimpleNamespace(predict_f=model.predict_f)
-    if type(model) is not GPR or not _has_one_noise(model) or not tf.executing_eagerly():
+    is_usual = type(model) is GPR and has_one_variance(model.likelihood)
+    if not is_usual or not tf.executing_eagerly():
         return model.posterior()
     rows = _errors(model)
     try:
@@ -38,18 +40,13 @@ def posterior_of(model: GPModel) -> Any:
 def log_marginal_likelihood(model: GPR) -> float:
     """The log density of the outputs, in one matrix ``[N, N]`` rather than six; in nats."""
     found = None
-    if _has_one_noise(model):
+    if has_one_variance(model.likelihood):
         found = exact_gp(model.kernel, _errors(model), model.likelihood.variance)
     if found is None:
         return float(model.log_marginal_likelihood())
     gp, at = found
     with threads_for(len(gp.Y)):
         return gp.log_density(at, np.empty((len(gp.Y), len(gp.Y))))
-
-
-def _has_one_noise(model: GPR) -> bool:
-    """Whether the noise variance is a number rather than a function of the inputs."""
-    return isinstance(model.likelihood.variance, gpflow.Parameter)
 
 
 def _errors(model: GPR) -> Rows:

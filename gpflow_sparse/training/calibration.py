@@ -227,14 +227,15 @@ class _Marginals:
         return tf.reduce_mean(parts, axis=1).numpy(), density
 
     def _noise(self, likelihood: Gaussian) -> tf.Tensor:
-        """The variance of the noise of each row ``[N S, 1]``."""
-        return self._factors * tf.cast(likelihood.variance_at(self.X), self.var.dtype)
+        """The variance of the noise of each output ``[N S, P]``."""
+        noise = likelihood.conditional_variance(self.X, self.mean)
+        return self._factors * tf.cast(noise, self.var.dtype)
 
     def gaussian(self, likelihood: Gaussian) -> Densities:
         """Densities as a function of the logarithms of both factors."""
         squares = np.square(np.asarray(self.Y - self.mean, dtype=np.float64))  # [N S, P]
         var = np.asarray(self.var, dtype=np.float64)
-        noise = np.asarray(self._noise(likelihood), dtype=np.float64)  # [N S, 1]
+        noise = np.asarray(self._noise(likelihood), dtype=np.float64)  # [N S, P]
 
         def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             ours, theirs = np.exp(logs[0]) * var, np.exp(logs[1]) * noise

@@ -175,6 +175,28 @@ def require_noise(value: Any) -> Any:
     return value
 
 
+def has_one_variance(likelihood: Any) -> bool:
+    """
+    Whether it is a Gaussian likelihood with one noise variance for all rows and outputs: a
+    parameter, or a tensor in a copy by :func:`gpflow.utilities.freeze`.
+    """
+    if not isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        return False
+    value = likelihood.variance
+    is_number = isinstance(value, gpflow.Parameter) or tf.is_tensor(value)
+    return is_number and value.shape.num_elements() == 1
+
+
+def require_one_variance(likelihood: Any, what: str = "this closed form") -> None:
+    """:raises ValueError: unless :func:`has_one_variance`."""
+    if not has_one_variance(likelihood):
+        other = isinstance(likelihood, gpflow.likelihoods.Gaussian)
+        raise ValueError(
+            f"{what} needs a Gaussian likelihood with one variance for all rows and outputs, got "
+            f"{type(likelihood).__name__}{' with other noise' if other else ''}."
+        )
+
+
 def validate_components(module: tf.Module, *, failed: bool = False) -> None:
     """
     Refuse parameters that cannot give finite results. Reads every parameter of ``module``: meant

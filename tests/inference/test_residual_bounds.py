@@ -233,6 +233,19 @@ def test_heteroskedastic_noise(rng, rows):
     np.testing.assert_allclose(values[1] - values[0], np.sum(log_gain(D / noise)), rtol=1e-9)
 
 
+def test_every_output_may_have_its_own_noise(rng, rows):
+    X, Y = rows[0], np.hstack([rows[1], 2.0 * rows[1]])
+    iv, noises = points(rng, 4), np.array([[0.1, 0.4]])
+
+    def bound(noise, P):
+        likelihood = gpflow.likelihoods.Gaussian(noise)
+        return SOLVEGP(KERNELS["matern32"](), likelihood, iv, num_latent_gps=P, bound="log")
+
+    both = bound(noises, 2).elbo((X, Y))
+    alone = [bound(noises[0, p], 1).elbo((X, Y[:, [p]])) for p in range(2)]
+    np.testing.assert_allclose(both, sum(alone), rtol=1e-9)
+
+
 def test_refusals(rng, rows):
     bernoulli, iv = gpflow.likelihoods.Bernoulli(), points(rng, 3)
     kernel = gpflow.kernels.SquaredExponential()

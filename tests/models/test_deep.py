@@ -264,6 +264,25 @@ def test_joint_samples_are_functions(rng):
     assert together < 0.1 * apart  # jitter lets them differ
 
 
+def test_rows_of_very_different_variance_are_drawn_together():
+    """The jitter of one row does not reach the others; a variance of zero is drawn as zero."""
+    layer = GPLayer(gpflow.kernels.Linear(), np.array([[0.5], [0.7]]))
+    X = np.array([[1e4], [0.01], [0.0]])
+    drawn = gaussian([layer]).predict_f_samples(X, 2000, full_cov=True)
+    np.testing.assert_allclose(np.std(drawn[..., 0], axis=0), X[:, 0], rtol=0.1, atol=1e-8)
+
+
+def test_outputs_that_cancel_are_drawn_together():
+    """The variance of the sum of all outputs is zero, not the variance of an output."""
+    weights = np.array([[1.0], [-2.0]])
+    mixed = gpflow.kernels.LinearCoregionalization([kernel(1)], W=weights)
+    layer, X = GPLayer(mixed, np.array([[0.5], [0.7]])), np.array([[3.0], [3.0], [9.0]])
+    drawn = gaussian([layer]).predict_f_samples(X, 2000, full_cov=True).numpy()
+    var = gaussian([layer]).predict_f(X)[1]
+    np.testing.assert_allclose(drawn.var(axis=0), var, rtol=0.15)
+    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=0.02)
+
+
 @pytest.mark.nightly
 def test_chunks_change_nothing(rng, monkeypatch):
     """The hidden layer takes 15 rows in two, 5 rows in one; of the same draws."""

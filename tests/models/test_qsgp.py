@@ -170,6 +170,44 @@ def test_the_updated_mean_is_that_of_the_exact_posterior(name):
         build(fourier(), "diag", 0, likelihood=gs.likelihoods.Laplace()).update_mean(data())
 
 
+def test_every_output_may_have_its_own_noise():
+    """With all functions drawn; closed forms of q are for one variance, a number."""
+    X, Y = data(2)
+    noises = np.array([[0.1, 0.4]])
+    options = {"L": 2, "batch": 4, "covariance": "chevron", "head": 2}
+    model = build(fourier(), likelihood=gpflow.likelihoods.Gaussian(noises), **options)
+    one, other = (
+        build(fourier(), likelihood=gpflow.likelihoods.Gaussian(noise), **options)
+        for noise in noises[0]
+    )
+    expected = 0.0
+    for p, twin in enumerate((one, other)):  # both outputs with either noise
+        mean, var = twin.predict_f(X)
+        terms = gpflow.logdensities.gaussian(Y, mean, noises[0, p]) - 0.5 * var / noises[0, p]
+        expected += np.sum(terms[:, p])
+    close(model.exact_elbo((X, Y)), expected - model.prior_kl(), rtol=1e-9)
+    close(model.elbo((X, Y)), expected - model.prior_kl(), rtol=1e-9)
+    for likelihood in (
+        model.likelihood,
+        gpflow.likelihoods.Gaussian(gpflow.functions.Constant([0.1])),
+        gs.likelihoods.Laplace(),
+    ):
+        model.likelihood = likelihood
+        for closed_form in (lambda: model.update_covariance(X), lambda: model.update_mean((X, Y))):
+            with pytest.raises(ValueError, match="one variance for all rows and outputs, got "):
+                closed_form()
+
+
+def test_the_updated_mean_of_centers_that_are_close_is_that_of_the_exact_gp():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    Y, k = np.sin(X[:, :1]), gpflow.kernels.SquaredExponential()
+    basis = gs.bases.KernelDictionary(k, np.vstack([X, X[:3]]))
+    model = build(basis, likelihood=gpflow.likelihoods.Gaussian(0.1), num_data=200)
+    model.update_mean((X, Y))
+    gpr = gpflow.models.GPR((X, Y), k, noise_variance=0.1)
+    close(model.predict_f(X + 0.1)[0], gpr.predict_f(X + 0.1)[0], rtol=0.0, atol=1e-5)
+
+
 def test_the_hybrid_is_better_than_sgpr_with_its_points_and_below_the_evidence():
     """At the true hyperparameters, in closed form; the sheet's order at every number of points."""
     rng = np.random.default_rng(0)

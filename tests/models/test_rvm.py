@@ -126,12 +126,14 @@ def test_pruning_keeps_the_predictions(trained):
     model = gpflow.utilities.deepcopy(trained_model)
     model.calibration, model.jitter = Calibration(function=1.2, noise=2.0), 1e-5
     model.standardizer = gs.Standardizer([0.5], [2.0])
+    gpflow.set_trainable(model, False)
     small = model.prune()
     assert (small.jitter, repr(small.calibration)) == (1e-5, repr(model.calibration))
     np.testing.assert_array_equal(small.standardizer.x_mean, [0.5])
     vectors = model.relevance_vectors()
     np.testing.assert_array_equal(small.basis.centers, vectors)
     assert small.basis.num_basis == len(vectors) + 1  # and the constant
+    assert not any(variable.trainable for variable in small.row_variables)
     Xnew = np.linspace(-11.0, 11.0, 60)[:, None]
     for a, b in zip(small.predict_f(Xnew), model.predict_f(Xnew), strict=True):
         np.testing.assert_allclose(a, b, atol=0.02)

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGPR
@@ -220,3 +221,16 @@ def test_other_likelihoods_are_refused_when_assigned(rng):
     model.likelihood = gpflow.likelihoods.Gaussian(scale=np.sqrt(NOISE))
     reference = build(model.data, [s.Z for s in model.inducing_variable.sets])
     np.testing.assert_allclose(model.elbo(), reference.elbo(), rtol=1e-10)
+
+
+def test_to_solvegp_keeps_what_was_said_of_the_noise(rng):
+    rows = data(rng)
+    prior = tfp.distributions.Gamma(*np.array([2.0, 3.0]))
+    for known in (None, np.full(len(rows[0]), 0.1)):
+        model = build(rows, sets(rng), known_variance=known)
+        gpflow.set_trainable(model.likelihood.variance, False)
+        model.likelihood.variance.prior = prior
+        noise = model.to_solvegp().likelihood.variance
+        assert not noise.trainable
+        np.testing.assert_allclose(noise.prior.mean(), prior.mean())
+        np.testing.assert_allclose(noise, NOISE)

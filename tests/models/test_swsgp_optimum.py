@@ -120,3 +120,11 @@ def test_rows_in_files_give_the_same_q_as_arrays(tmp_path):
         model.update_posterior(data)
         found.append(model.q_mu.numpy())
     np.testing.assert_allclose(*found, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [np.array([[0.1, 0.4]]), gpflow.functions.Constant([0.1])])
+def test_other_noise_has_no_best_q_in_closed_form(noise):
+    model, X, Y = fitted("counts")
+    model.likelihood = gpflow.likelihoods.Gaussian(noise)
+    with pytest.raises(ValueError, match="one variance for all rows and outputs, got Gaussian"):
+        model.update_posterior((X, Y))

@@ -3,6 +3,7 @@
 import json
 import os
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -145,3 +146,18 @@ def test_an_export_with_a_persons_files_in_it_is_refused_by_name(name, tmp_path)
     assert notes.read_text() == "mine"
     notes.unlink()
     gs.export(model, tmp_path / "model")
+
+
+@pytest.mark.nightly
+def test_a_model_of_gpflow_without_a_posterior_is_exported_in_original_units(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = 10.0 * rng.normal(size=(20, 2)) + 3.0, 5.0 * rng.normal(size=(20, 1))
+    standardizer = gs.Standardizer.fit(X, Y)
+    rows, kernel = standardizer.transform(X, Y), gpflow.kernels.Matern32()
+    model = gpflow.models.GPMC(rows, kernel, gpflow.likelihoods.Gaussian(0.1))
+    model.V.assign(rng.normal(size=model.V.shape))
+    model.standardizer = standardizer
+    gs.export(model, tmp_path / "model")
+    exported = tf.saved_model.load(str(tmp_path / "model"))
+    for found, wanted in zip(exported.predict(X), standardizer.predict_y(model, X), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)

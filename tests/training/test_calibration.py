@@ -75,6 +75,16 @@ def test_the_shape_of_observations_is_that_of_the_oracle():
     assert found.tail < 0.9
 
 
+def test_every_output_may_have_its_own_noise():
+    noises = np.array([[0.1, 0.4]])
+    model, (X, Y) = make(2, gpflow.likelihoods.Gaussian(noises)), held_out(P=2)
+    var = model.predict_f(X)[1].numpy()
+    found = gs.calibrate(model, (X, Y))
+    assert found.noise != 1.0
+    calibrated = model.predict_y(X)[1]
+    np.testing.assert_allclose(calibrated, found.function * var + found.noise * noises, rtol=1e-9)
+
+
 def test_a_shape_changes_densities_and_quantiles_and_not_moments():
     model, (X, _) = make(), shaped_rows()
     model.calibration = Calibration(2.0, 3.0)

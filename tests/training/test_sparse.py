@@ -7,6 +7,7 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, SparseSGD, fit
+from tests.battery import MEMBERS
 from tests.oracles.sparse_steps import Rows, summed
 from tests.training.test_checkpoints import data
 
@@ -216,3 +217,19 @@ def test_fit_takes_them_for_any_model():
         np.testing.assert_allclose(gpflow.utilities.read_values(model)[name], value, atol=1e-7)
     with pytest.raises(ValueError, match="optimizer has been used for other variables"):
         fit(svgp(), data(), optimizer=optimizer, num_steps=1, progress=False)
+
+
+@pytest.mark.parametrize("name", ["swsgp_dense", "qsgp_chevron", "rvm"])
+def test_a_q_that_is_not_trainable_does_not_move(name):
+    """Nor do its starting values change; everything else is trained."""
+    rows = MEMBERS[name].data
+    model = MEMBERS[name].build(num_data=len(rows[0]))
+    gpflow.set_trainable(model, False)
+    gpflow.set_trainable([model.kernel, model.likelihood], True)
+    if name.startswith("swsgp"):
+        model.q_mu.assign(tf.zeros_like(model.q_mu))
+    before = [variable.numpy() for variable in (*model.row_variables, *model.dense_variables)]
+    fit(model, rows, num_steps=3, batch_size=5, progress=False)
+    after = [variable.numpy() for variable in (*model.row_variables, *model.dense_variables)]
+    moved = [np.any(a != b) for a, b in zip(before, after, strict=True)]
+    assert moved == [False] * len(model.row_variables) + [True] * len(model.dense_variables)

@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from gpflow.kernels import MultioutputKernel
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inference.blocks import draws, root
@@ -170,13 +172,26 @@ class LayerPosterior(tf.Module):
     def _draw_jointly(self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """``[n, S, p, G]`` from the covariance over p, ``noise [n, S, p, G]``."""
         mean, cov = self.posterior.predict(cache, rows, full_cov=True)
-        scale = tf.reshape(self.posterior.kernel(rows[:1, :1], full_cov=False), [-1])
-        amount = linalg.jitter(scale, self.posterior.jitter)
-        L = linalg.cholesky(
-            linalg.add_jitter(cov, amount), "the covariance of a hidden layer's outputs"
-        )
+        jittered = linalg.add_jitter(cov, self._row_jitter(rows))
+        L = linalg.cholesky(jittered, "the covariance of a hidden layer's outputs")
         columns = tf.linalg.matrix_transpose(noise)[..., None]  # [n, S, G, p, 1]
         return mean + tf.linalg.matrix_transpose(tf.linalg.matmul(L, columns)[..., 0])
+
+    def _row_jitter(self, rows: tf.Tensor) -> tf.Tensor:
+        """
+        Jitter ``[n, S, G, p]`` for ``rows [n, S, p, L]``, relative to the prior variance of a row
+        itself: kernels that are not stationary may have variances of any size beside each other.
+        """
+        kernel, flat = self.posterior.kernel, tf.reshape(rows, [-1, rows.shape[-1]])
+        if isinstance(kernel, MultioutputKernel):
+            prior = kernel(flat, full_cov=False, full_output_cov=False)  # [n S p, G]
+        else:
+            prior = tf.repeat(kernel(flat, full_cov=False)[:, None], self.num_outputs, axis=1)
+        prior = tf.reshape(prior, tf.concat([tf.shape(rows)[:-1], [self.num_outputs]], axis=0))
+        relative = linalg.relative_jitter(prior.dtype, self.posterior.jitter)
+        # f is known where its variance is zero, as of a linear kernel at the origin
+        least = np.finfo(prior.dtype.as_numpy_dtype).tiny ** 0.5
+        return relative * tf.linalg.matrix_transpose(prior) + tf.constant(least, prior.dtype)
 
     def _draw_inducing(
         self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor, own: tf.Tensor

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.models.qsgp import options
+from gpflow_sparse.validation import component_checks
 
 
 def update_covariance(model: Any, X: Any) -> None:
@@ -22,7 +23,7 @@ def update_covariance(model: Any, X: Any) -> None:
     """
     X = options.require_matrix(X, "X", model.basis)
     model._require_parts(X.shape[1], model.dtype)
-    options.require_conjugate(model.likelihood)
+    component_checks.require_one_variance(model.likelihood)
     B, D, log_c = chevron.best_factor(
         model.basis,
         X,
@@ -54,7 +55,7 @@ def update_mean(model: Any, data: tuple[Any, Any]) -> None:
     """
     X, Y = model._require_data(data)
     model._require_parts(int(X.shape[1]), model.dtype)
-    options.require_conjugate(model.likelihood)
+    component_checks.require_one_variance(model.likelihood)
     weight = model.num_data / int(X.shape[0]) / model.likelihood.variance
     model.q_mu.assign(chevron.best_mean(model.basis, X, Y - model.mean_function(X), weight))
     if model.anchors is not None and not model.anchors.is_empty:

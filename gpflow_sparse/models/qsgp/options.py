@@ -4,7 +4,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
+from gpflow.likelihoods import Bernoulli, Likelihood
 
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.validation import checks, component_checks
@@ -95,16 +95,7 @@ def require_augmentation(value: Any, basis: FiniteBasis, likelihood: Likelihood)
             "augmentation needs functions that are covariances with points and a dense prior "
             f"precision, gs.bases.KernelDictionary(kernel, centers); got {type(basis).__name__}."
         )
-    require_conjugate(likelihood, "augmentation")
-
-
-def require_conjugate(likelihood: Likelihood, what: str = "this closed form") -> None:
-    """:raises ValueError: for a likelihood without one noise variance."""
-    if not isinstance(likelihood, Gaussian) or likelihood.variance is None:
-        raise ValueError(
-            f"{what} needs a Gaussian likelihood with one variance, got "
-            f"{type(likelihood).__name__}."
-        )
+    component_checks.require_one_variance(likelihood, "augmentation")
 
 
 def require_logit(likelihood: Likelihood, basis: FiniteBasis) -> None:

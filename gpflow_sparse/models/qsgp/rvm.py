@@ -13,7 +13,7 @@ from gpflow_sparse.inference.subsampling import Functions
 from gpflow_sparse.models.qsgp.model import QSGP
 from gpflow_sparse.models.qsgp.step import SubsampledStep
 from gpflow_sparse.models.regression import copies
-from gpflow_sparse.validation import checks
+from gpflow_sparse.validation import checks, component_checks
 
 # Limits of precisions, for float32 and Cholesky factorizations.
 _MIN_LOG, _MAX_LOG = np.log(1e-6), np.log(1e8)
@@ -121,12 +121,12 @@ class RVM(QSGP):
             **{name: getattr(self, name) for name in options},
         )
         small.basis.log_precision.assign(self.basis.log_precision.numpy()[keep])
-        small.q_mu.assign(self.q_mu.numpy()[keep])
-        small.q_log_scale.assign(self.q_log_scale.numpy()[tail])
-        if small.q_block is not None:
-            small.q_block.assign(self.q_block)
-        if small.q_columns is not None and self.q_columns is not None:
-            small.q_columns.assign(self.q_columns.numpy()[tail])
+        rows = {"q_mu": keep, "q_log_scale": tail, "q_columns": tail, "q_block": slice(None)}
+        for name, kept in rows.items():
+            if (part := getattr(self, name)) is not None:
+                own = getattr(small, name)
+                own.assign(part.numpy()[kept])
+                getattr(own, "unconstrained_variable", own)._trainable = part.trainable
         small.jitter, small.standardizer = self.jitter, standardizer
         small.calibration = self.calibration
         return small
@@ -159,7 +159,7 @@ class RVM(QSGP):
     @property
     def _sets_covariance(self) -> bool:
         """Whether c is set to its maximizer, for one noise variance."""
-        return isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None
+        return component_checks.has_one_variance(self.likelihood) and self.q_log_scale.trainable
 
     def _averages(self, Phi: Functions) -> Sequence[tf.Tensor]:
         """Mean squares of the functions of both draws, ``[2 k]``, for Gaussian noise."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.functions import MeanFunction
@@ -14,7 +15,7 @@ from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.inducing_variables.shared import without_wrapper
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.likelihoods import GaussianWithKnownVariance
-from gpflow_sparse.models.regression import RegressionModel, copies
+from gpflow_sparse.models.regression import RegressionModel, copies, noise_parameter
 from gpflow_sparse.models.solvegp import residual_blocks
 from gpflow_sparse.models.solvegp.model import SOLVEGP
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
@@ -176,7 +177,11 @@ class SOLVEGPR(RegressionModel):
         )
         bound = "log" if self.bound == "log" else "standard"
         if self.known_variance is not None:
+            learned = noise_parameter(likelihood)
             likelihood, bound = GaussianWithKnownVariance(float(self._noise())), "standard"
+            gpflow.set_trainable(likelihood.variance, learned.trainable)
+            if self.likelihood.variance is not None:  # else the prior is of its root
+                likelihood.variance.prior = learned.prior
         model = SOLVEGP(
             kernel,
             likelihood,

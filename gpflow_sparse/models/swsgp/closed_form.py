@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization
-from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
@@ -64,11 +63,7 @@ def update_posterior(model: Any, data: Any) -> None:
         ``tf.data.Dataset`` of batches ``(X, Y)``.
     :raises ValueError: for other likelihoods and covariances, and data that do not fit.
     """
-    if not isinstance(model.likelihood, Gaussian) or model.likelihood.variance is None:
-        raise ValueError(
-            "update_posterior needs a Gaussian likelihood with a constant variance, got "
-            f"{type(model.likelihood).__name__}: train by gs.training.fit, or take natural_step."
-        )
+    component_checks.require_one_variance(model.likelihood, "update_posterior")
     if isinstance(model.kernel, LinearCoregionalization):
         raise ValueError(
             "update_posterior needs outputs that are latent functions; LinearCoregionalization "
@@ -291,14 +286,16 @@ def start_from_sites(model: Any, data: Any) -> None:
 
 def start_training(model: Any, data: Any) -> None:
     """
-    :meth:`start_from_sites` if the model has ``start="sites"`` and its means are still zero; else
-    nothing. `training.fit` calls it before the first step of a run.
+    :meth:`start_from_sites` if the model has ``start="sites"`` and its means are trainable and
+    still zero; else nothing. `training.fit` calls it before the first step of a run.
 
     :param data: as `training.fit` was given them. The first ``num_data`` rows are
         read of a data set that may be endless.
     """
     mixed = isinstance(model.kernel, LinearCoregionalization)
-    if model.start != "sites" or mixed or bool(tf.reduce_any(model.q_mu != 0.0)):
+    if model.start != "sites" or mixed or not model.q_mu.trainable:
+        return
+    if bool(tf.reduce_any(model.q_mu != 0.0)):
         return
     if isinstance(data, tf.data.Dataset) and int(data.cardinality()) < 0:
         data = data.unbatch().take(int(model.num_data)).batch(1024)
