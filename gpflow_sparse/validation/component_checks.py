@@ -182,7 +182,7 @@ def has_one_variance(likelihood: Any) -> bool:
     """
     if not isinstance(likelihood, gpflow.likelihoods.Gaussian):
         return False
-    value = likelihood.variance
+    value: Any = likelihood.variance
     is_number = isinstance(value, gpflow.Parameter) or tf.is_tensor(value)
     return is_number and value.shape.num_elements() == 1
 

@@ -71,9 +71,11 @@ class RunFolder:
         self.write(run, finished=False)
 
     def _known(self) -> dict[str, Any] | None:
-        """The record in the folder; None for a new or empty folder."""
+        """The record in the folder; None for a new or empty one, or one of a run that failed."""
         if (self.path / RECORD).is_file():
-            return self.read()
+            known = self.read()
+            has_results = self.model.is_file() or self.checkpoints.is_dir()
+            return known if known["finished"] or has_results else None
         if os.path.lexists(self.path) and any(self.path.iterdir()):
             raise ValueError(
                 f"{self.path} holds files of others and no run: choose another --output."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ def fit(**given: Any) -> None:
         if given["transform"] != "auto":
             options["transform"] = given["transform"]
         minutes = given["minutes"]
+        if minutes is not None and not math.isfinite(minutes):
+            raise ValueError(f"minutes must be a finite number, got {minutes}.")
         if minutes is not None and is_chosen("num_steps"):
             raise ValueError("minutes is a time in place of num_steps: leave one of them out.")
         if minutes is None and given["method"] == AUTO and not is_chosen("num_steps"):

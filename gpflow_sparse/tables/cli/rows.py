@@ -1,10 +1,11 @@
 """The rows of a run: a named data set or a file, split into training and test rows."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import numpy as np
 import pandas as pd
 from pandas.util import hash_pandas_object
@@ -16,8 +17,8 @@ from gpflow_sparse.tables.fitting.copies import distinct_rows_of
 from gpflow_sparse.tables.fitting.splits import AUTO, RANDOM, TIME, groups_of, held_out_rows
 from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
-from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, labels_of, numbers
-from gpflow_sparse.tables.reading.columns import Column
+from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, labels_of
+from gpflow_sparse.tables.reading.columns import Column, amounts
 from gpflow_sparse.tables.reading.tables import (
     DEFAULT,
     as_frame,
@@ -169,6 +170,9 @@ def _tested(source: Source, rows: Rows, target: Target, notes: tuple[str, ...]) 
         of_row, in_time = found.of_row, found.in_time
         test, train = held_out_rows(count, num_test, seed, of_row, in_time=in_time)
     train, test = np.sort(train), np.sort(test)
+    if is_class and not (known_class := np.isin(rows.y[test], rows.y[train])).all():
+        notes += (_note_of_new_classes(rows.y[test][~known_class], int(known_class.sum())),)
+        test = test[known_class]
     comma = "," if found.in_time else ""
     kind = f"{found.kind}{comma} of {source.name}, a tenth of it"
     if source.split_by is not None:
@@ -180,6 +184,16 @@ def _tested(source: Source, rows: Rows, target: Target, notes: tuple[str, ...]) 
     return Split(rows.take(train), tested, target.column, notes, kind, split=split)
 
 
+def _note_of_new_classes(labels: np.ndarray, num_left: int) -> str:
+    """:raises ValueError: if no test row has a class that training rows have."""
+    found = (
+        f"{len(labels)} test row(s) have a class that no training row has, such as {labels[0]!r}"
+    )
+    if not num_left:
+        raise ValueError(f"{found}, and there are no others: choose other rows by --split.")
+    return f"{found}: left out."
+
+
 def read_pairs(path: str, source: Source, target: Column, name: str | None = None) -> Rows:
     """
     The rows of another file with their targets, read as in training.
@@ -189,7 +203,11 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :param name: another column to compare with; None for the target.
     :raises ValueError: if the column is missing, or a cell is not a number or a known label.
     """
-    frame, weights, _ = _split_weights(read_frame(path, source.reading), source)
+    cells = read_frame(path, source.reading)
+    if source.row_weights is not None and source.row_weights not in cells:
+        click.echo(f"rows count equally: {path} has no column {source.row_weights!r}", err=True)
+        source = replace(source, row_weights=None)
+    frame, weights, _ = _split_weights(cells, source)
     labels = _group_column(frame, source) if source.split_by in frame else None
     name = column_named(name or target.name, list(frame.columns), path)
     values = read_target(cells_of(frame[name], target.na_values), target)
@@ -315,7 +333,7 @@ def _split_weights(
     if source.row_weights is None:
         return frame, None, ()
     name = column_named(source.row_weights, list(frame.columns), "the table", "row_weights")
-    values = numbers(cells_of(frame[name]))
+    values = amounts(frame, name, source.reading)
     bad = np.flatnonzero(~((values >= 0.0) & np.isfinite(values)))
     if len(bad):
         raise ValueError(

@@ -37,7 +37,7 @@ from gpflow_sparse.tables.fitting.weights import weights_of_copies
 from gpflow_sparse.tables.methods.base import TREES
 from gpflow_sparse.tables.methods.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.tables.methods.simple import CONSTANT, LINEAR
-from gpflow_sparse.tables.reading.cells import ReadingOptions
+from gpflow_sparse.tables.reading.cells import ReadingOptions, labels_of
 from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.encoder import TableWarning
 from gpflow_sparse.tables.reading.tables import as_frame, column_named, read_frame
@@ -138,7 +138,10 @@ def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool
             record["simple_models"] = _simple_models(estimator, split)
         folder.write(record, finished=not (estimator.interrupted_ and steps))
         if plot:
-            write_page(folder.path / PAGE, estimator, scored, _shown(record))
+            try:
+                write_page(folder.path / PAGE, estimator, scored, _shown(record))
+            except ValueError as error:  # the model and its scores are kept
+                click.echo(f"no report: {error}", err=True)
         if split.split == TIME and not estimator.interrupted_:
             record["trained_on_all"] = True
             _train_on_all(run, estimator, split, begin)
@@ -156,6 +159,8 @@ def _train(run: Run, estimator: Any, split: Split, *, has_notes: bool = True) ->
     weights = split.train.weights
     if run.source.row_weights is None:  # then only copies of rows have weights
         weights = weights_of_copies(weights, run.method, bool(run.options.get("conformal")))
+        if run.options.get("noise_column"):  # a copy is not a second measurement
+            weights = None
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         # a note of the split has said it of --row-weights
         warnings.filterwarnings("ignore", "sample_weight has")
@@ -292,9 +297,7 @@ def read_inputs(
     labels = pd.Series(np.arange(1, len(frame) + 1), name="row")
     if identifier is not None:
         labels = frame[column_named(identifier, list(frame.columns), str(data), "id")]
-    names = list(estimator.encoder_.feature_names_in_)
-    if frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_"):
-        frame = frame.set_axis(names, axis=1)  # of an array
+    frame = _named(estimator, frame)
     column, table = estimator._noise_column, frame
     frame = estimator.encoder_.select(frame, data)
     if column in table:
@@ -302,6 +305,13 @@ def read_inputs(
     for note in estimator.encoder_.gaps(frame):
         click.echo(note, err=True)
     return frame, labels
+
+
+def _named(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns with the names of training, by position for a model that was trained on an array."""
+    names = list(estimator.encoder_.feature_names_in_)
+    of_array = frame.shape[1] == len(names) and not hasattr(estimator, "feature_names_in_")
+    return frame.set_axis(names, axis=1) if of_array else frame
 
 
 def rows_to_score(
@@ -318,12 +328,14 @@ def rows_to_score(
     if data is not None:
         if not hasattr(estimator, "target_") and target is None:
             raise ValueError(f"target is missing: which column of {data} should be compared with?")
-        levels = tuple(map(str, getattr(estimator, "classes_", ())))
+        classes = np.array([*map(str, getattr(estimator, "classes_", ()))], object)
+        levels = tuple(labels_of(classes).tolist())
         # of an estimator that was fitted in Python
         plain = Column(str(target), "category" if levels else "number", levels=levels)
         column = getattr(estimator, "target_", plain)
         source = dataclasses.replace(source, reading=reading)
         rows = read_pairs(str(data), source, column, target)
+        rows = rows._replace(X=_named(estimator, rows.X))
         if hasattr(estimator, "classes_"):  # whose texts are known
             rows = rows._replace(y=estimator.classes_[pd.Index(levels).get_indexer(rows.y)])
         return rows, f"rows of {data.name}"

@@ -15,7 +15,8 @@ from gpflow_sparse.data.limits import listed
 from gpflow_sparse.tables.fitting.observations import is_standardized, require_counts
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
-from gpflow_sparse.tables.reading.cells import cells_of, clean, numbers, plain_numbers
+from gpflow_sparse.tables.reading.cells import clean, plain_numbers
+from gpflow_sparse.tables.reading.columns import amounts
 from gpflow_sparse.tables.reading.tables import as_pandas
 from gpflow_sparse.validation.checks import mean_at_most_one
 
@@ -87,11 +88,14 @@ def require_target(X: Any, y: Any, estimator: Any) -> None:
     check_consistent_length(X, y)
 
 
-def with_log_exposure(X: pd.DataFrame, column: str | None, likelihood: Any) -> pd.DataFrame:
+def with_log_exposure(
+    X: pd.DataFrame, column: str | None, likelihood: Any, estimator: Any
+) -> pd.DataFrame:
     """
     Rows with the logarithms of their exposures in place of these.
 
     :param column: the column of the exposures; None for rows as they are.
+    :param estimator: as whose columns it is read.
     :raises ValueError: where it is missing or not positive, or outputs are not counts.
     """
     if column is None:
@@ -99,8 +103,8 @@ def with_log_exposure(X: pd.DataFrame, column: str | None, likelihood: Any) -> p
     require_counts(likelihood)
     if column not in X:
         raise ValueError(f"exposure must be a column of X, got {column!r}.")
-    values = pd.to_numeric(X[column], errors="coerce")
-    if wrong := int((~(values > 0.0) | (values == np.inf)).sum()):
+    values = _amounts(X, column, estimator)
+    if wrong := int(np.sum(~(values > 0.0) | (values == np.inf))):
         raise ValueError(
             f"exposure {column!r} must hold a positive number in every row, got {wrong} others; "
             "drop these rows."
@@ -108,20 +112,28 @@ def with_log_exposure(X: pd.DataFrame, column: str | None, likelihood: Any) -> p
     return X.assign(**{column: np.log(values)})
 
 
+def _amounts(X: pd.DataFrame, column: str, estimator: Any) -> np.ndarray:
+    """The numbers of a column that is not an input [N]; a decimal comma may be in others alone."""
+    known = estimator.encoder_.columns_ if hasattr(estimator, "encoder_") else ()
+    usual = "," if any(other.decimal == "," for other in known) else None
+    return amounts(X, column, estimator.reading, usual)
+
+
 def without_noise(
-    X: pd.DataFrame | Any, column: str | None
+    X: pd.DataFrame | Any, column: str | None, estimator: Any
 ) -> tuple[pd.DataFrame | Any, np.ndarray | None]:
     """
     Rows without the column of known noise variances, and these ``[N]``; None where it is not there.
 
     :param X: a frame, or what has no such column.
     :param column: None for none.
+    :param estimator: as whose columns it is read.
     :raises ValueError: unless there is a finite number of at least 0 in every row.
     """
     X = as_pandas(X)
     if column is None or not isinstance(X, pd.DataFrame) or column not in X:
         return X, None
-    values = numbers(cells_of(X[column]))
+    values = _amounts(X, column, estimator)
     return X.drop(columns=column), _require_variances(values, f"noise_column {column!r}", len(X))
 
 

@@ -100,7 +100,7 @@ class SparseGPEstimator(BaseEstimator):
         likelihood = options.get("likelihood") if self.likelihood is None else self.likelihood
         options = {"seed": int(check_random_state(self.random_state).randint(2**31 - 1))} | options
         self.encoder_, dataset = encoded_rows(
-            with_log_exposure(X, options.get("exposure"), likelihood),
+            with_log_exposure(X, options.get("exposure"), likelihood, self),
             Y,
             self.method,
             options,
@@ -193,7 +193,7 @@ class SparseGPEstimator(BaseEstimator):
     def _observed(self, X: Any) -> Observations:
         """New observations at rows to predict."""
         rows = standardized(self, X)
-        _, noise_variance = without_noise(X, self._noise_column)
+        _, noise_variance = without_noise(X, self._noise_column, self)
         posterior, standardizer = self._posterior, self.model_.standardizer
         return Observations(posterior, standardizer, rows, noise_variance=noise_variance)
 

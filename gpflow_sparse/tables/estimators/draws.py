@@ -32,8 +32,10 @@ def draw_observations(
 ) -> np.ndarray:
     """Joint draws of standardized observations ``[S, N, P]``, see :func:`draw_functions`."""
     F = _drawn(model, posterior, observed, count, rng, with_noise=True)
+    if observed.has_known_noise:
+        F = F + np.sqrt(observed.known) * rng.standard_normal(F.shape)
     if posterior.draws_observations:
-        return F
+        return F  # type: ignore[no-any-return]
     found = posterior.calibration
     inputs = tf.convert_to_tensor(observed.rows, gpflow.default_float())
     Y = sample_outputs(model.likelihood, F, rng, posterior.noise_factors(inputs))

@@ -125,7 +125,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         require_parameters(self)
         column = (self.method_options or {}).get("noise_column")
-        X, in_column = without_noise(X, column)
+        X, in_column = without_noise(X, column, self)
         frame = self._checked(X, ensure_min_samples=2)
         require_target(frame, y, self)
         y = require_numbers(y)

@@ -19,14 +19,14 @@ from gpflow_sparse.tables.methods.rows import require_range
 def encoded(estimator: Any, frame: pd.DataFrame) -> np.ndarray:
     """Checked rows as the encoder has them ``[n, D']``, with logarithms of exposures."""
     model, exposure = estimator.model_, estimator.recipe_.exposure
-    exposed = with_log_exposure(frame, exposure, model.likelihood)
+    exposed = with_log_exposure(frame, exposure, model.likelihood, estimator)
     return estimator.encoder_.transform(exposed)  # type: ignore[no-any-return]
 
 
 def standardized(estimator: Any, X: Any) -> np.ndarray:
     """Rows of a table ``[n, D']`` as the model of a fitted estimator has them."""
     check_is_fitted(estimator, "model_")
-    X, _ = without_noise(X, estimator._noise_column)
+    X, _ = without_noise(X, estimator._noise_column, estimator)
     inputs = encoded(estimator, estimator._checked(X, reset=False))
     with np.errstate(over="ignore"):
         rows = estimator.model_.standardizer.transform_inputs(inputs)

@@ -16,7 +16,7 @@ class Scored(NamedTuple):
     """Rows, and what a fitted estimator predicts for them."""
 
     frame: pd.DataFrame
-    """The columns of training."""
+    """The columns of training, and known noise variances where there is a column of these."""
     inputs: np.ndarray
     """Encoded, in original units [N, D]."""
     Y: np.ndarray
@@ -69,7 +69,7 @@ def score_rows(
     :raises ValueError: for columns that are missing; for no rows; for labels that the
         estimator does not know.
     """
-    X, noise_variance = without_noise(X, estimator._noise_column)
+    X, noise_variance = without_noise(X, estimator._noise_column, estimator)
     frame, num_classes = estimator.encoder_.select(X), None
     if len(frame) != len(y) or not len(frame):
         raise ValueError(
@@ -97,4 +97,6 @@ def score_rows(
         noise_variance=noise_variance,
     )
     errors = standard_errors(found[0], Y, found[1], row_weights, clusters)
+    if noise_variance is not None:
+        frame = frame.assign(**{estimator._noise_column: noise_variance})
     return Scored(frame, inputs, Y, *found, errors)

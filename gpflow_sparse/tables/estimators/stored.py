@@ -65,6 +65,11 @@ def as_text(estimator: SparseGPEstimator) -> str:
     if hasattr(estimator, "classes_"):
         classes = estimator.classes_
         kind = {"U": "str", "O": "str", "i": "int", "u": "int", "f": "float", "b": "bool"}
+        if classes.dtype.kind not in kind:
+            raise ValueError(
+                f"the estimator cannot be saved with labels of type {classes.dtype}; make them "
+                "texts or numbers before fit."
+            )
         found |= {"classes": classes.tolist(), "type_of_classes": kind[classes.dtype.kind]}
     if getattr(estimator, "decimals_", None) is not None:
         found["decimals"] = estimator.decimals_

@@ -60,6 +60,8 @@ def copies_of(inputs: pd.DataFrame, Y: np.ndarray) -> RowGroups | None:
     row is a copy of another, or rows of few values are equal by chance.
     """
     used = inputs.drop(columns=identifiers_of(inputs))
+    for j in range(used.shape[1] if len(used) else 0):
+        cells_of(used.iloc[:1, j])  # refuses lists, which cannot be compared
     codes = [pd.factorize(used.iloc[:, j])[0] for j in range(used.shape[1])]
     return repeated_rows.copies_of(np.stack(codes, 1).astype(np.float64), Y) if codes else None
 

@@ -116,7 +116,8 @@ def standard_errors(
         losses["brier"] = np.square(P - np.eye(P.shape[1])[labels]).sum(axis=1)
     else:
         squares = np.square(Y - predictions["point"])
-        spread = np.average(np.square(Y - np.average(Y, axis=0, weights=row_weights)), axis=0)
+        mean = np.average(Y, axis=0, weights=row_weights)
+        spread = np.average(np.square(Y - mean), axis=0, weights=row_weights)
         half = max(2.0 * scores["rmse"], np.finfo(float).tiny)  # of the error of the square
         losses |= {"rmse": squares.mean(axis=1) / half, "mae": np.sqrt(squares).mean(axis=1)}
         losses |= {"crps": predictions["crps"], "coverage": (predictions["central"] < 0.95).mean(1)}
@@ -170,10 +171,10 @@ class Observations:
         self.standardizer, self.rows = standardizer, rows
         self._model, self._chunk_size = model, chunk_size
         likelihood = getattr(model, "likelihood", None)
-        self._known: Any = 0.0
+        self.known: Any = 0.0
         if noise_variance is not None:
             assert standardizer.y_scale is not None  # of Gaussian noise
-            self._known = noise_variance[:, None] / standardizer.y_scale.numpy() ** 2
+            self.known = noise_variance[:, None] / standardizer.y_scale.numpy() ** 2
         self.has_known_noise = noise_variance is not None
         self._has_quantiles = getattr(model, "has_quantiles", False) and not self.has_known_noise
         # Gaussian noise, as in inference over the weights of a GRIEF
@@ -189,7 +190,7 @@ class Observations:
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of standardized observations ``[N, P]``."""
         mean, variance = self._moments("predict_y")
-        return mean, variance + self._known
+        return mean, variance + self.known
 
     def log_density(self, Y: np.ndarray) -> np.ndarray:
         """Log densities ``[N]`` of Gaussian observations ``Y [N, P]``, not transformed."""

@@ -12,6 +12,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.tables.fitting.copies import copies_of
 from gpflow_sparse.tables.methods.rows import rows_repeat, shuffled
 from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, labels_of
+from gpflow_sparse.tables.reading.columns import coded_form
 from gpflow_sparse.tables.reading.encoder import TableEncoder
 from gpflow_sparse.tables.reading.tables import as_frame
 
@@ -197,9 +198,11 @@ def _given_groups(labels: np.ndarray, split: str) -> Groups:
 
 def _date_column(X: pd.DataFrame, reading: ReadingOptions | None) -> tuple[str, np.ndarray] | None:
     """Name and times [N] of the first column that is a date; missing times are the earliest."""
-    if all(kind.kind in "biufc" for kind in X.dtypes):
-        return None
     rows = np.linspace(0, len(X) - 1, min(len(X), _LOOKED_AT)).astype(int)
+    if all(kind.kind in "biufc" for kind in X.dtypes) and not any(
+        coded_form(str(name), cells_of(X[name].iloc[rows])) for name in X
+    ):
+        return None
     try:
         encoder = TableEncoder(options=reading).fit(X.iloc[rows])
     except ValueError:  # which is the same for all rows, and said when these are encoded

@@ -145,7 +145,10 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
         absent = [float(na) for na in na_labels if _PLAIN.fullmatch(na)]
         return np.where(np.isfinite(values) & ~np.isin(values, absent), values, np.nan)
     if kind.kind == "M":
-        return column.to_numpy("datetime64[ns]", na_value=np.datetime64("NaT"))
+        dates = column.to_numpy(na_value=np.datetime64("NaT"))
+        # years such as 9999 stand for no date, and would overflow
+        outside = (dates < np.datetime64("1677-09-22")) | (dates > np.datetime64("2262-04-10"))
+        return np.where(outside, np.datetime64("NaT"), dates).astype("datetime64[ns]")
     if kind.kind == "m":
         return column.to_numpy("timedelta64[ns]") / np.timedelta64(1, "D")
     if kind.kind == "c" or re.match(r"(\w*list|struct|map)<", str(kind)):
@@ -153,6 +156,12 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
             f"column {column.name!r} must hold single real numbers, dates or texts, got {kind}; "
             "drop it or split it."
         )
+    for cell in column if kind.kind == "O" else ():
+        if isinstance(cell, list | dict | set | tuple | np.ndarray):
+            raise ValueError(
+                f"column {column.name!r} must hold single real numbers, dates or texts, got a "
+                f"{type(cell).__name__} in a cell; drop it or split it."
+            )
     missing, texts = column.isna().to_numpy(), column.astype(str).to_numpy(object)
     texts[missing] = None
 

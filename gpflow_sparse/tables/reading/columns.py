@@ -277,7 +277,7 @@ def learn_column(
     if missing.all():
         return Column(name, "dropped", note=f"{name!r} is empty and not used.")
     if not as_category:
-        form = _coded_form(name, cells)
+        form = coded_form(name, cells)
         found = None if form else _learn_number(name, cells, options, usual)
         if (found := found or learn_date(name, cells, options, form)) is not None:
             return found
@@ -315,6 +315,19 @@ def number_column(
         return None
     mark, unit = forms.decimal, forms.unit
     return replace(column, decimal=mark, thousands=forms.thousands, unit=unit), forms.notes()
+
+
+def amounts(
+    frame: pd.DataFrame, name: str, options: ReadingOptions | None, usual: str | None = None
+) -> np.ndarray:
+    """
+    The numbers of a column that is not an input, such as weights of rows [N]; NaN for other cells.
+
+    :param usual: decimal mark where neither its cells nor the table show one; None for points.
+    """
+    cells, options = cells_of(frame[name]), options or ReadingOptions()
+    found = number_column(name, cells, options, usual_decimal(frame) or usual, least=0.0)
+    return np.full(len(cells), np.nan) if found is None else found[0].values(cells)
 
 
 def _learn_number(
@@ -363,7 +376,7 @@ def far_values(known: np.ndarray) -> str:
     return ""
 
 
-def _coded_form(name: str, cells: np.ndarray) -> str:
+def coded_form(name: str, cells: np.ndarray) -> str:
     """
     The form of the dates of a column of times of the day, or of integers that mean dates, see
     :data:`~gpflow_sparse.tables.reading.cells.DATE_FORMS`; empty for other columns.

@@ -21,7 +21,12 @@ from sklearn.preprocessing import StandardScaler
 
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of
+from gpflow_sparse.tables.reading.cells import (
+    ReadingOptions,
+    cells_of,
+    is_missing,
+    labels_of,
+)
 from gpflow_sparse.tables.reading.columns import Column, described, unreadable
 from gpflow_sparse.tables.reading.encoder import TableEncoder
 from gpflow_sparse.tables.reading.tables import (
@@ -261,6 +266,9 @@ def _read_outputs(path: Path, frame: pd.DataFrame, target: Column, *, drop_bad: 
     cells = cells_of(frame[target.name], target.na_values)
     values = read_target(cells, target)
     strange = unreadable(cells, values) if target.kind == "number" else ""
+    if target.kind != "number":
+        new = np.unique(labels_of(cells[np.isnan(values) & ~is_missing(cells)]))
+        strange = f"classes that its first rows lack, such as {new[0]!r}" if len(new) else ""
     if strange and not drop_bad:
         raise ValueError(
             f"{path}: target {target.name!r} has {strange}: correct them, or leave out these rows "

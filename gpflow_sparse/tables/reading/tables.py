@@ -225,7 +225,7 @@ def layout_of(path: Path, options: ReadingOptions) -> Layout:
     :raises ValueError: for a file that is empty or not in the encoding, and for columns whose names
         repeat or lack.
     """
-    opened, encoding = gzip.open if path.suffix == ".gz" else open, options.encoding
+    opened, encoding = gzip.open if path.suffix.lower() == ".gz" else open, options.encoding
     try:
         with opened(path, "rt", encoding=encoding, newline="") as file:
             above = [file.readline() for _ in range(options.skip_rows)]

@@ -179,9 +179,7 @@ def draw_columns(
     found = importance(estimator, sample, Y[order])
     figures = _draw_bars(found, is_class=hasattr(estimator, "classes_"))
     kinds = {column.name: column for column in estimator.encoder_.columns_}
-    shown = [
-        name for name in found.index[found > 0.0] if kinds[name].kind in ("number", "category")
-    ]
+    shown = [name for name in found.index[found > 0.0] if _has_curve(estimator, kinds[name])]
     # of the first output, of the second of two classes, of the most frequent of more
     classes, curves = getattr(estimator, "classes_", [0]), Figures()
     target = classes[np.bincount(Y[:, 0].astype(int)).argmax() if len(classes) > 2 else -1]
@@ -196,6 +194,15 @@ def draw_columns(
     for axis in axes:  # of one scale, or every effect would look large
         axis.set_ylim(ends[:, 0].min(), ends[:, 1].max())
     return figures | curves, found
+
+
+def _has_curve(estimator: Any, column: Any) -> bool:
+    """
+    Whether cells of a column can be numbers or levels of a curve: not percentages, which numbers
+    are not read as, and not exposures, to which rates are proportional.
+    """
+    is_exposure = column.name == estimator.recipe_.exposure
+    return column.kind in ("number", "category") and column.unit != "%" and not is_exposure
 
 
 def _draw_bars(found: pd.Series, *, is_class: bool) -> Figures:

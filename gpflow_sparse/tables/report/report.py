@@ -74,7 +74,7 @@ def write_report(
     require_report(path)
     frame, inputs, Y, scores, predictions, errors = scored or score_rows(estimator, X, y)
     figures, effects, contributions = _draw(estimator, frame, inputs, Y, predictions)
-    found = _diagnose(estimator, inputs, Y)
+    found = _diagnose(estimator, inputs, Y, known=estimator._noise_column in frame)
     text = _template().render(
         writer=_WRITER,
         title=title,
@@ -133,17 +133,23 @@ def _draw(
     return figures, *pictures.draw_columns(estimator, frame, inputs, Y)
 
 
-def _diagnose(estimator: Any, inputs: np.ndarray, Y: np.ndarray) -> dict[str, Any]:
+def _diagnose(estimator: Any, inputs: np.ndarray, Y: np.ndarray, *, known: bool) -> dict[str, Any]:
     """
     Diagnostics, and the advice that follows from them; without bounds, which are about the rows of
     training, and without lengthscales, which are of encoded columns: columns of the table have an
     importance.
+
+    :param known: whether rows have known noise variances, without which intervals are too narrow.
     """
     rows = np.random.default_rng(0).permutation(len(Y))[:_MAX_DIAGNOSED]
     pair = estimator.model_.standardizer.transform(inputs[rows], Y[rows])
     found = diagnostics(estimator.model_, pair, held_out=True)
     found["hyperparameters"]["columns"] = None
+    if known:
+        found["calibration"] = None
     found["advice"] = advice(found)
+    if known:
+        found["residual_variance"] = None
     del found["bound"]
     return found
 

@@ -170,6 +170,7 @@ def test_the_automatic_choice_is_recorded(run, rng, tmp_path):
             ["softki is for Gaussian noise"],
         ),
         (["--minutes", "3"], ["minutes is a time in place of num_steps"]),
+        (["--minutes", "nan"], ["minutes must be a finite number, got nan"]),
         (["--minutes", "3", "--resume", "--method", "gpnn"], ["no unfinished run"]),
         (["--patch-size", "3"], ["patch_size is not for solvegp, but for conv-solvegp and"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
@@ -279,6 +280,19 @@ def test_a_saved_estimator_is_predicted_with_and_a_plain_model_is_not(run, rng, 
     code, out, err = run("predict", "--model", "estimator", "--data", "x.csv")
     assert code == 0, err
     np.testing.assert_allclose(read_csv(out)["mean"], model.predict(X), rtol=1e-9)
+    table = pd.DataFrame(X, columns=["p", "q"]).assign(y=np.sin(X[:, 0]))
+    table.to_csv(tmp_path / "y.csv", index=False)
+    code, out, err = run("evaluate", "--model", "estimator", "--data", "y.csv", "--target", "y")
+    assert code == 0, err
+    expected = np.mean((table["y"] - model.predict(X)) ** 2) ** 0.5
+    np.testing.assert_allclose(last_json(out)["scores"]["rmse"], expected, rtol=1e-6)
+    for labels in (X[:, 0] > 0.0, np.where(X[:, 0] > 0.0, 1.0, 0.0)):
+        linear = gs.estimators.SparseGPClassifier("simple", method_options={"mean": "linear"})
+        gs.save(linear.fit(X, labels), tmp_path / "classes")
+        table.assign(y=labels).to_csv(tmp_path / "y.csv", index=False)
+        code, out, err = run("evaluate", "--model", "classes", "--data", "y.csv", "--target", "y")
+        assert code == 0, err
+        assert last_json(out)["scores"]["error_rate"] == np.mean(linear.predict(X) != labels)
     code, _, err = run("predict", "--model", "model", "--data", "x.csv")
     assert code == 1
     assert "holds a GPR without the columns of a table" in err

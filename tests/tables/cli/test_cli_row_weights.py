@@ -82,6 +82,10 @@ def test_scores_count_rows_by_their_weights(run, table, tmp_path):
         np.testing.assert_allclose(last_json(scored)["scores"]["rmse"], expected, rtol=1e-6)
         if rows is test:
             np.testing.assert_allclose(last_json(out)["scores"]["rmse"], expected, rtol=1e-6)
+    table.drop(columns="times").to_csv(tmp_path / "my.csv", index=False)
+    code, scored, err = run("evaluate", "--model", "run", "--data", "my.csv")
+    assert (code, last_json(scored)["kind_of_rows"]) == (0, "rows of my.csv")
+    assert "rows count equally: my.csv has no column 'times'" in err
     table.assign(times=0.0).to_csv(tmp_path / "my.csv", index=False)
     code, _, err = run("evaluate", "--model", "run", "--data", "my.csv")
     assert code == 1

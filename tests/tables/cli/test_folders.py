@@ -23,7 +23,9 @@ def folder(tmp_path):
 
 
 def test_a_run_is_replaced_by_the_same_run_only(folder):
+    folder.begin({**RUN, "options": {}}, resume=False)  # which failed before it had a model
     folder.begin(RUN, resume=False)
+    folder.model.touch()
     folder.write(RUN, finished=True)
     folder.begin(RUN, resume=False)
     assert folder.read()["finished"] is False

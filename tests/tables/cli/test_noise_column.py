@@ -14,7 +14,7 @@ def test_a_column_of_variances_is_no_input_and_widens_intervals(run, tmp_path):
     a, s2 = rng.random(60), rng.choice([0.001, 0.5], size=60)
     y = np.sin(6.0 * a) + np.sqrt(s2) * rng.normal(size=60)
     frame = pd.DataFrame({"s2": s2, "a": a, "y": y})
-    frame.to_csv(tmp_path / "my.csv", index=False)
+    pd.concat([frame, frame[:3]]).to_csv(tmp_path / "my.csv", index=False)  # copies are left out
     options = "--noise-column", "s2", "--method", "exact", "--no-plot", "--output", "run"
     assert run("fit", "--data", "my.csv", *options)[0] == 0
     model = gs.load(tmp_path / "run" / "model.safetensors")
@@ -30,6 +30,7 @@ def test_a_column_of_variances_is_no_input_and_widens_intervals(run, tmp_path):
     found, without = predicted(frame), predicted(frame[["a"]])
     added = found["standard_deviation"] ** 2 - without["standard_deviation"] ** 2
     np.testing.assert_allclose(added, s2, rtol=1e-6)
+    frame.to_csv(tmp_path / "my.csv", index=False)
     code, out, _ = run("evaluate", "--model", "run", "--data", "my.csv")
     errors = np.square(y - found["mean"]) / found["standard_deviation"] ** 2
     nlpd = 0.5 * np.mean(errors + np.log(2.0 * np.pi * found["standard_deviation"] ** 2))

@@ -98,3 +98,30 @@ def test_a_named_set_has_its_own_parts():
     assert set(found.test.y) == set("0123456789")
     with pytest.raises(ValueError, match="row_weights must be a column of a file"):
         split_rows(Source("digits", row_weights="w"))
+
+
+def test_a_test_row_of_a_class_that_no_training_row_has_is_left_out(tmp_path):
+    labels = np.where(np.arange(40) % 2, "p", "q").astype(object)
+    order = np.random.default_rng(0).permutation(40)
+    labels[order[-1]] = "rare"
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"a": np.arange(40) % 7, "y": labels}).to_csv(path, index=False)
+    found = split_rows(Source(str(path), "y"))
+    assert "rare" not in {*found.test.y, *found.train.y}
+    assert (len(found.train.y), len(found.test.y)) == (36, 3)
+    assert "1 test row(s) have a class that no training row has, such as 'rare'" in found.notes[-1]
+    labels[order[-4:]] = "rare"
+    pd.DataFrame({"a": np.arange(40) % 7, "y": labels}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match="choose other rows by --split"):
+        split_rows(Source(str(path), "y"))
+
+
+def test_weights_of_rows_are_read_with_the_decimal_mark_of_the_table(tmp_path):
+    weights = 1.0 + np.arange(40) % 5 / 8.0
+    table = pd.DataFrame({"a": np.arange(40) % 7 / 4.0, "w": weights, "y": np.arange(40) / 16.0})
+    found = []
+    for mark in ".,":
+        table.to_csv(tmp_path / "a.csv", index=False, sep=";", decimal=mark)
+        split = split_rows(Source(str(tmp_path / "a.csv"), "y", row_weights="w"))
+        found.append(split.train.weights)
+    np.testing.assert_array_equal(*found)

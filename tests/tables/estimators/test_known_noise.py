@@ -56,6 +56,27 @@ def test_predictions_are_dense_algebra(method, tmp_path):
     np.testing.assert_allclose(given.predict(without), found.predict(without), rtol=1e-12)
 
 
+def test_variances_are_read_with_the_decimal_mark_of_the_table():
+    frame, y = measured()
+    frame = frame.round(3)
+    texts = frame.map(lambda value: f"{value:.3f}".replace(".", ","))
+    options = {"method_options": COLUMN, "random_state": 0}
+    model, of_texts = (SparseGPRegressor("exact", **options).fit(X, y) for X in (frame, texts))
+    for rows in (slice(0, 20), slice(0, 1)):
+        expected, found = model.predict(frame[rows], True), of_texts.predict(texts[rows], True)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["exact", "mixture"])
+def test_drawn_observations_have_the_known_noise(method):
+    frame, y = measured()
+    found = SparseGPRegressor(method, method_options=COLUMN, random_state=0).fit(frame, y)
+    new = frame[:4].assign(s2=[4.0, 0.01, 1.0, 0.0])
+    drawn = found.sample_y(new, 4000, random_state=0)
+    deviation = found.predict(new, return_std=True)[1]
+    np.testing.assert_allclose(drawn.std(axis=-1), deviation, rtol=0.05)
+
+
 def test_a_mixture_has_components_of_outputs_that_are_not_transformed():
     frame, y = measured()
     model = SparseGPRegressor(method_options=COLUMN, random_state=0).fit(frame, y)

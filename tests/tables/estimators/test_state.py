@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
+import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, TableEncoder
 from gpflow_sparse.tables.estimators import base
@@ -119,3 +120,10 @@ def test_repeated_predictions_of_few_rows_are_compiled_once_and_for_one_row(X, s
     assert compiled.experimental_get_tracing_count() == 1
     model.predict(X)
     assert compiled.experimental_get_tracing_count() == 1
+
+
+def test_labels_that_a_file_cannot_hold_are_refused(X, tmp_path):
+    labels = np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")[np.arange(len(X)) % 2]
+    model = SparseGPClassifier("simple", method_options={"mean": "linear"}).fit(X, labels)
+    with pytest.raises(ValueError, match=r"labels of type datetime64.*make them texts or numbers"):
+        gs.save(model, tmp_path / "model")

@@ -49,3 +49,9 @@ def test_an_estimator_keeps_its_noise_with_weights_and_copies(table, kind):
             found.fit(X, y, sample_weight=np.full(40, 1.3))
     noises = [model.model_.components[0].noise_variance.numpy() for model in (found, expected)]
     np.testing.assert_allclose(*noises, rtol=1e-6)
+
+
+def test_lists_in_cells_are_refused_by_the_name_of_the_column(table):
+    lists = table.assign(a=[[1, 2]] * 40)
+    with pytest.raises(ValueError, match=r"column 'a' must hold single real numbers.*got a list"):
+        SparseGPRegressor("exact").fit(lists[["a", "b"]], lists["y"])

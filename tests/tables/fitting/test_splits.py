@@ -67,6 +67,9 @@ def test_the_last_rows_in_time_are_held_out_whatever_their_order():
     assert np.abs(np.corrcoef(order[rest], np.arange(180))[0, 1]) < 0.3  # in random order
     missing = X.assign(day=X["day"].where(X.index != 199))
     assert groups_of(missing, y, "time").of_row[199] == 0
+    days = pd.to_datetime(X["day"]).dt.strftime("%Y%m%d")
+    codes = X[["x"]].assign(date=days.astype(int))
+    np.testing.assert_array_equal(groups_of(codes.iloc[order], y, "time").of_row, order)
     assert groups_of(X[["x"]], y, "time").kind == "the last rows of the table"
 
 
@@ -175,3 +178,5 @@ def test_standard_errors_count_clusters():
     weights = np.repeat([1.0, 0.0], 500) + 1e-12
     half = standard_errors(scores, Y, found, weights)["nlpd"]
     np.testing.assert_allclose(half, effect[:500].std() / 500**0.5, rtol=2e-3)
+    errors = standard_errors({**scores, "r2": 0.0}, Y, found, weights)
+    np.testing.assert_allclose(errors["r2"], 2.0 * errors["rmse"] / effect[:500].var(), rtol=1e-6)

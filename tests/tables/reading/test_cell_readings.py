@@ -143,6 +143,9 @@ def test_a_day_is_the_same_in_every_type_of_column():
     dates = [datetime.date(2020, 1, 5)]
     for other in (pd.Series(dates), pd.Series(dates).astype(pd.ArrowDtype(pa.date32()))):
         np.testing.assert_array_equal(days(cells_of(other)), [NEW_YEAR + 4])
+    years = np.array(["2020-01-05", "9999-12-31", "0001-01-01", "NaT"], "datetime64[us]")
+    for other in (pd.Series(years), pd.Series(years).astype(pd.ArrowDtype(pa.timestamp("s")))):
+        np.testing.assert_array_equal(days(cells_of(other)), [NEW_YEAR + 4, *[NAN] * 3])
     period = pd.Series(pd.period_range("2020-01", periods=1, freq="M"))
     np.testing.assert_array_equal(days(cells_of(period)), [NEW_YEAR])
 
@@ -210,6 +213,7 @@ def test_further_missing_values_are_texts_and_numbers():
     "column",
     [
         pd.Series([1j]),
+        pd.Series(["b", [1, 2]]),
         pd.Series([[1]]).astype(pd.ArrowDtype(pa.list_(pa.int64()))),
         pd.Series([{"a": 1}]).astype(pd.ArrowDtype(pa.struct([("a", pa.int64())]))),
     ],

@@ -146,6 +146,17 @@ def test_labels_and_outputs_in_their_own_units(tmp_path):
     assert_array_equal(np.sort(counts.Y[:, 0]), np.sort(frame["n"]))
 
 
+def test_classes_that_the_first_rows_lack_are_an_error_or_left_out(tmp_path, small_blocks):
+    frame = made_frame().assign(y=lambda rows: np.where(np.arange(len(rows)) < 95, "p", "q"))
+    frame.loc[:50, "y"] = "r"
+    folder = write(tmp_path / "rows", frame, parts=1)
+    with pytest.raises(ValueError, match="target 'y' has classes that its first rows lack, such"):
+        gs.data.open_shards(folder)
+    shards = gs.data.open_shards(folder, drop_bad=True)
+    assert len(shards.X) == 95
+    assert "5 rows of all files without 'y' are not used." in shards.notes
+
+
 def test_cells_that_cannot_be_read_are_counted_over_all_files(tmp_path, small_blocks):
     frame = made_frame().astype({"a": object, "y": object})
     frame.loc[95:98, "a"] = ["x", "12 kg", None, "x"]

@@ -21,7 +21,7 @@ FRAME = pd.DataFrame({"a": [1.5, 2.5, 4.5], "b": [3.0, 1.0, 2.0], "y": [0.1, 0.2
 
 def write(path, text, encoding="utf-8"):
     data = text if isinstance(text, bytes) else text.encode(encoding)
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data) if path.suffix.lower() == ".gz" else data)
     return path
 
 
@@ -306,7 +306,7 @@ def test_an_empty_or_damaged_parquet_file_is_refused(tmp_path):
         read_table(tmp_path / "c.parquet")
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt", "a.csv.gz", "A.CSV.GZ"])
 @pytest.mark.parametrize("index", [[0, 1, 2], ["u", "v", "w"]])
 def test_an_index_that_pandas_wrote_is_not_an_input(tmp_path, name, index):
     text = FRAME.set_axis(index, axis=0).to_csv(sep="\t" if name != "a.csv" else ",")

@@ -387,3 +387,18 @@ def test_rows_that_do_not_fit_the_estimator_are_refused(tmp_path, change, messag
     y = np.append(y[:-1], change["y"]) if "y" in change else y
     with pytest.raises(ValueError, match=message):
         write_report(tmp_path / "page.html", estimator, X, y, title="x")
+
+
+def test_a_page_on_known_noise_has_its_intervals_and_no_doubt_of_them(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((90, 1)), columns=["a"]).assign(s2=rng.choice([4.0, 0.01], 90))
+    y = np.sin(6.0 * frame["a"]) + np.sqrt(frame["s2"]) * rng.normal(size=90)
+    options = {"method_options": {"noise_column": "s2"}, "random_state": 0}
+    model, test = SparseGPRegressor("exact", **options).fit(frame[:60], y[:60]), slice(60, 90)
+    path = write_report(tmp_path / "page.html", model, frame[test], y[test], title="")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "Intervals are too narrow" not in page.text
+    header, *worst = page.table("The rows predicted worst")
+    found = pd.DataFrame(worst, columns=header).astype(float).set_index("row")
+    ends = model.predict_interval(frame.loc[found.index])
+    np.testing.assert_allclose(found[["from", "to"]], ends, rtol=1e-3)
