@@ -305,8 +305,6 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
     objective overrides :meth:`elbo`, as SWSGP and QSGP do.
     """
 
-    # models of older files have none of these attributes
-    bound = "standard"
     residual_scale: Parameter | None = None
     """v of ``q(r) = N(0, v D)``, for "log" with a likelihood that is not Gaussian."""
 

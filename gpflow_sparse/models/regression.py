@@ -30,7 +30,8 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
 
-    bound = "standard"  # models of older files have no such attribute
+    bound = "standard"
+    """The bound of :meth:`elbo`, where a subclass has several."""
     known_variance: tf.Tensor | None = None
     """Known part of the noise variance of each row ``[N]``; None for 0."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
@@ -121,12 +122,12 @@ class RVM(QSGP):
             **{name: getattr(self, name) for name in options},
         )
         small.basis.log_precision.assign(self.basis.log_precision.numpy()[keep])
-        rows = {"q_mu": keep, "q_log_scale": tail, "q_columns": tail, "q_block": slice(None)}
-        for name, kept in rows.items():
+        for name, kept in {"q_mu": keep, "q_log_scale": tail, "q_columns": tail}.items():
             if (part := getattr(self, name)) is not None:
-                own = getattr(small, name)
-                own.assign(part.numpy()[kept])
-                getattr(own, "unconstrained_variable", own)._trainable = part.trainable
+                setattr(small, name, tf.Variable(part.numpy()[kept], trainable=part.trainable))
+        if small.q_block is not None and self.q_block is not None:
+            small.q_block.assign(self.q_block)
+            gpflow.set_trainable(small.q_block, self.q_block.trainable)
         small.jitter, small.standardizer = self.jitter, standardizer
         small.calibration = self.calibration
         return small

@@ -18,7 +18,7 @@ from gpflow_sparse.tables.fitting.splits import AUTO, RANDOM, TIME, groups_of, h
 from gpflow_sparse.tables.fitting.transforms import advice_on
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.reading.cells import ReadingOptions, cells_of, labels_of
-from gpflow_sparse.tables.reading.columns import Column, amounts
+from gpflow_sparse.tables.reading.columns import Column
 from gpflow_sparse.tables.reading.tables import (
     DEFAULT,
     as_frame,
@@ -26,7 +26,7 @@ from gpflow_sparse.tables.reading.tables import (
     notes_of,
     read_frame,
 )
-from gpflow_sparse.tables.reading.targets import Target, read_target, split_target
+from gpflow_sparse.tables.reading.targets import Target, amounts, read_target, split_target
 
 # Two rows for training, in which a column may vary, and one for testing.
 _MIN_ROWS = 3

@@ -138,10 +138,7 @@ def fit(run: Run, output: Path | None, begin: float, *, resume: bool, plot: bool
             record["simple_models"] = _simple_models(estimator, split)
         folder.write(record, finished=not (estimator.interrupted_ and steps))
         if plot:
-            try:
-                write_page(folder.path / PAGE, estimator, scored, _shown(record))
-            except ValueError as error:  # the model and its scores are kept
-                click.echo(f"no report: {error}", err=True)
+            _write_page_of_run(folder, estimator, scored, record)
         if split.split == TIME and not estimator.interrupted_:
             record["trained_on_all"] = True
             _train_on_all(run, estimator, split, begin)
@@ -434,6 +431,16 @@ def write_page(path: Path, estimator: Any, scored: Scored, record: dict[str, Any
     phase("writing the report")
     rows, title = (scored.frame, scored.Y), estimator.recipe_.full_title
     return write_report(path, estimator, *rows, title=title, record=record, scored=scored)
+
+
+def _write_page_of_run(
+    folder: RunFolder, estimator: Any, scored: Scored, record: dict[str, Any]
+) -> None:
+    """Write the page of a run, or say why not: the model and its scores are kept."""
+    try:
+        write_page(folder.path / PAGE, estimator, scored, _shown(record))
+    except ValueError as error:
+        click.echo(f"no report: {error}", err=True)
 
 
 def _shown(record: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from gpflow_sparse.tables.fitting.observations import is_standardized, require_c
 from gpflow_sparse.tables.fitting.weights import advice_on_mean
 from gpflow_sparse.tables.methods.registry import COMMON, OF_METHODS
 from gpflow_sparse.tables.reading.cells import clean, plain_numbers
-from gpflow_sparse.tables.reading.columns import amounts
 from gpflow_sparse.tables.reading.tables import as_pandas
+from gpflow_sparse.tables.reading.targets import amounts
 from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Rows whose joint covariance is one matrix.

@@ -22,6 +22,7 @@ where they are not in quotes. In a data frame such a text is a level of a catego
 MISSING_LEVEL = "(missing)"
 OTHER = {".": ",", ",": "."}
 _LARGEST_WHOLE = 2.0**53
+_SEVERAL = (list, tuple, dict, set, np.ndarray)
 _ZERO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 
 _PLAIN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -127,7 +128,7 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
     are numbers of days.
 
     :param na_values: texts and numbers that are missing.
-    :raises ValueError: for complex numbers, and for lists in a column of Arrow.
+    :raises ValueError: for complex numbers, and for lists and the like in cells.
     """
     kind: Any = column.dtype
     if isinstance(kind, pd.PeriodDtype):
@@ -151,17 +152,7 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
         return np.where(outside, np.datetime64("NaT"), dates).astype("datetime64[ns]")
     if kind.kind == "m":
         return column.to_numpy("timedelta64[ns]") / np.timedelta64(1, "D")
-    if kind.kind == "c" or re.match(r"(\w*list|struct|map)<", str(kind)):
-        raise ValueError(
-            f"column {column.name!r} must hold single real numbers, dates or texts, got {kind}; "
-            "drop it or split it."
-        )
-    for cell in column if kind.kind == "O" else ():
-        if isinstance(cell, list | dict | set | tuple | np.ndarray):
-            raise ValueError(
-                f"column {column.name!r} must hold single real numbers, dates or texts, got a "
-                f"{type(cell).__name__} in a cell; drop it or split it."
-            )
+    _require_single(column)
     missing, texts = column.isna().to_numpy(), column.astype(str).to_numpy(object)
     texts[missing] = None
 
@@ -170,6 +161,20 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
         return None if not text or (na_labels and _label(text) in na_labels) else text
 
     return by_text(texts, cleaned, object)
+
+
+def _require_single(column: pd.Series) -> None:
+    """:raises ValueError: for complex numbers, and for lists and the like in cells."""
+    kind: Any = column.dtype
+    found = str(kind) if kind.kind == "c" or re.match(r"(\w*list|struct|map)<", str(kind)) else ""
+    if kind.kind == "O":
+        several = (cell for cell in column if isinstance(cell, _SEVERAL))
+        found = next((f"a {type(cell).__name__} in a cell" for cell in several), found)
+    if found:
+        raise ValueError(
+            f"column {column.name!r} must hold single real numbers, dates or texts, got {found}; "
+            "drop it or split it."
+        )
 
 
 def by_text(cells: np.ndarray, function: Callable[[str], Any], dtype: Any = float) -> np.ndarray:

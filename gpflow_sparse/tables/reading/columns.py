@@ -317,19 +317,6 @@ def number_column(
     return replace(column, decimal=mark, thousands=forms.thousands, unit=unit), forms.notes()
 
 
-def amounts(
-    frame: pd.DataFrame, name: str, options: ReadingOptions | None, usual: str | None = None
-) -> np.ndarray:
-    """
-    The numbers of a column that is not an input, such as weights of rows [N]; NaN for other cells.
-
-    :param usual: decimal mark where neither its cells nor the table show one; None for points.
-    """
-    cells, options = cells_of(frame[name]), options or ReadingOptions()
-    found = number_column(name, cells, options, usual_decimal(frame) or usual, least=0.0)
-    return np.full(len(cells), np.nan) if found is None else found[0].values(cells)
-
-
 def _learn_number(
     name: str, cells: np.ndarray, options: ReadingOptions, usual: str | None
 ) -> Column | None:

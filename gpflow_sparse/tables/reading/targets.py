@@ -1,4 +1,4 @@
-"""The target of a table: its column, its rows, and whether it is a number or a label."""
+"""The target of a table: its column, its rows, and whether it is a number or a label; weights."""
 
 import dataclasses
 from typing import NamedTuple
@@ -171,3 +171,16 @@ def _alike(cells: np.ndarray) -> str:
     if len(labels) < 2:
         return ""
     return f"; if {labels[0]!r} and {labels[1]!r} are labels, take classification"
+
+
+def amounts(
+    frame: pd.DataFrame, name: str, options: ReadingOptions | None, usual: str | None = None
+) -> np.ndarray:
+    """
+    The numbers of a column that is not an input, such as weights of rows [N]; NaN for other cells.
+
+    :param usual: decimal mark where neither its cells nor the table show one; None for points.
+    """
+    cells, options = cells_of(frame[name]), options or ReadingOptions()
+    found = number_column(name, cells, options, usual_decimal(frame) or usual, least=0.0)
+    return np.full(len(cells), np.nan) if found is None else found[0].values(cells)

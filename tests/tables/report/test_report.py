@@ -278,6 +278,7 @@ class Additive(SparseGPRegressor):
         levels = ((), ("blue", "red"), (), ())
         columns = tuple(map(lambda n, k, v: Column(n, k, levels=v), names, kinds, levels))
         self.encoder_ = gs.estimators.TableEncoder.from_columns(columns)
+        self.recipe_ = types.SimpleNamespace(exposure=None)
 
     def predict(self, X):
         return 2.0 * X["a"].to_numpy(float) + 5.0 * (X["color"] == "red").to_numpy(float)
