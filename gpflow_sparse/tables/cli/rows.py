@@ -204,9 +204,12 @@ def read_pairs(path: str, source: Source, target: Column, name: str | None = Non
     :raises ValueError: if the column is missing, or a cell is not a number or a known label.
     """
     cells = read_frame(path, source.reading)
-    if source.row_weights is not None and source.row_weights not in cells:
-        click.echo(f"rows count equally: {path} has no column {source.row_weights!r}", err=True)
-        source = replace(source, row_weights=None)
+    if source.row_weights is not None:
+        try:
+            column_named(source.row_weights, list(as_frame(cells).columns), path, "row_weights")
+        except ValueError as error:
+            click.echo(f"rows count equally: {error}", err=True)
+            source = replace(source, row_weights=None)
     frame, weights, _ = _split_weights(cells, source)
     labels = _group_column(frame, source) if source.split_by in frame else None
     name = column_named(name or target.name, list(frame.columns), path)

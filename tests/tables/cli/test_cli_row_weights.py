@@ -85,7 +85,7 @@ def test_scores_count_rows_by_their_weights(run, table, tmp_path):
     table.drop(columns="times").to_csv(tmp_path / "my.csv", index=False)
     code, scored, err = run("evaluate", "--model", "run", "--data", "my.csv")
     assert (code, last_json(scored)["kind_of_rows"]) == (0, "rows of my.csv")
-    assert "rows count equally: my.csv has no column 'times'" in err
+    assert "rows count equally: row_weights must be a column of my.csv, got 'times'" in err
     table.assign(times=0.0).to_csv(tmp_path / "my.csv", index=False)
     code, _, err = run("evaluate", "--model", "run", "--data", "my.csv")
     assert code == 1
