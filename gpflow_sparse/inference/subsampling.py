@@ -195,8 +195,10 @@ def gaussian_expectations(
     products = product(
         (raw[0] - target, raw[1] - target), (value[0] - target, value[1] - target)
     )  # (F_i - y) (F_j - y), and the squares of the dense columns' projections
-    squares, dense = chevron.split_projections(products, batch.mean.shape[1])
-    squares += tf.reduce_sum(dense, axis=-1) + 0.5 * (spread[0] + spread[1])  # [n, L]
+    if products.shape[1] > noise.shape[1]:
+        products, dense = chevron.split_projections(products, noise.shape[1])
+        products += tf.reduce_sum(dense, axis=-1)
+    squares = products + 0.5 * (spread[0] + spread[1])  # [n, L]
     each = tf.math.log(2.0 * math.pi * noise) + squares / noise
     return -0.5 * tf.reduce_sum(each, axis=1)
 
