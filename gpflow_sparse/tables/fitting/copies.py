@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpflow_sparse.initialization import repeated_rows
 from gpflow_sparse.numerics.row_groups import RowGroups
-from gpflow_sparse.tables.reading.cells import cells_of, numbers
+from gpflow_sparse.tables.reading.cells import cells_of, numbers, require_single
 from gpflow_sparse.validation.checks import mean_at_most_one
 
 # Names of columns that number rows, such as row_id, PassengerId and Nr.; and fewest rows of them.
@@ -60,8 +60,8 @@ def copies_of(inputs: pd.DataFrame, Y: np.ndarray) -> RowGroups | None:
     row is a copy of another, or rows of few values are equal by chance.
     """
     used = inputs.drop(columns=identifiers_of(inputs))
-    for j in range(used.shape[1] if len(used) else 0):
-        cells_of(used.iloc[:1, j])  # refuses lists, which cannot be compared
+    for j in range(used.shape[1]):
+        require_single(used.iloc[:, j])  # lists cannot be compared
     codes = [pd.factorize(used.iloc[:, j])[0] for j in range(used.shape[1])]
     return repeated_rows.copies_of(np.stack(codes, 1).astype(np.float64), Y) if codes else None
 

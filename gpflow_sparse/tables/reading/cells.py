@@ -152,7 +152,7 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
         return np.where(outside, np.datetime64("NaT"), dates).astype("datetime64[ns]")
     if kind.kind == "m":
         return column.to_numpy("timedelta64[ns]") / np.timedelta64(1, "D")
-    _require_single(column)
+    require_single(column)
     missing, texts = column.isna().to_numpy(), column.astype(str).to_numpy(object)
     texts[missing] = None
 
@@ -163,7 +163,7 @@ def cells_of(column: pd.Series, na_values: tuple[str, ...] = ()) -> np.ndarray:
     return by_text(texts, cleaned, object)
 
 
-def _require_single(column: pd.Series) -> None:
+def require_single(column: pd.Series) -> None:
     """:raises ValueError: for complex numbers, and for lists and the like in cells."""
     kind: Any = column.dtype
     found = str(kind) if kind.kind == "c" or re.match(r"(\w*list|struct|map)<", str(kind)) else ""
