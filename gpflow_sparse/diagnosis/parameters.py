@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel, Stationary
 from gpflow.likelihoods import Gaussian
 from scipy.spatial import cKDTree
+
+from gpflow_sparse.models.regression import noise_variance
 
 # An input is irrelevant if its lengthscale is at least so many standard deviations of its column,
 # and the mean squared change of f over one of them is below this fraction of the variance of Y.
@@ -48,13 +49,10 @@ def input_kernel(model: Any) -> Any:
 
 def constant_noise(likelihood: Any) -> float | None:
     """The constant noise variance of a Gaussian likelihood; None for any other likelihood."""
-    if not isinstance(likelihood, Gaussian):
+    try:
+        return float(noise_variance(likelihood, tf.float64))
+    except ValueError:
         return None
-    value = likelihood.scale if likelihood.variance is None else likelihood.variance
-    if not isinstance(value, gpflow.Parameter) or tf.size(value) != 1:
-        return None
-    number = float(tf.reshape(value, []))
-    return number if likelihood.variance is not None else number**2
 
 
 def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:

@@ -62,8 +62,10 @@ def test_variances_are_read_with_the_decimal_mark_of_the_table():
     texts = frame.map(lambda value: f"{value:.3f}".replace(".", ","))
     options = {"method_options": COLUMN, "random_state": 0}
     model, of_texts = (SparseGPRegressor("exact", **options).fit(X, y) for X in (frame, texts))
-    for rows in (slice(0, 20), slice(0, 1)):
-        expected, found = model.predict(frame[rows], True), of_texts.predict(texts[rows], True)
+    alone = pd.DataFrame({"a": [1.25], "b": [2.125], "s2": [1.5]})  # no cell shows its mark
+    for rows in (frame, frame[:1], alone):
+        cells = rows.map(lambda value: f"{value:.3f}".replace(".", ","))
+        expected, found = model.predict(rows, True), of_texts.predict(cells, True)
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
